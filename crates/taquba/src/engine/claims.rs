@@ -1,0 +1,239 @@
+//! Handing jobs out: waiting workers in line, proof of ownership, leases that run out, claims that come back.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::found::Found;
+use super::moves::Ready;
+use super::request::{ClaimRequest, Command, Grant, Grants, Op, Request, answer};
+use super::round::Round;
+use super::{Engine, ROUND_TIMERS};
+use crate::lifecycle::job::Job;
+use crate::lifecycle::settle;
+use crate::name::QueueName;
+use crate::state::leases::ClaimNo;
+use crate::state::queues::Front;
+use crate::store::shape;
+
+/// What became of one try to hand out a job.
+enum Try {
+    Granted(Grant, bool),
+    Nothing,
+    /// Its band must be read from the store first.
+    Unknown,
+}
+
+impl Engine {
+    /// A worker wants jobs.
+    pub(crate) fn want(&mut self, request: ClaimRequest, round: &mut Round) {
+        round.look.insert(request.queue.clone());
+        self.idle.entry(request.queue.clone()).or_default().push_back(request);
+    }
+
+    /// Serves the workers that wait for jobs of a queue, in their order.
+    pub(crate) fn serve(&mut self, queue: &QueueName, round: &mut Round) {
+        let Some(mut line) = self.idle.remove(queue.as_str()) else { return };
+        while let Some(request) = line.pop_front() {
+            if request.reply.is_closed() {
+                continue;
+            }
+            match self.fill(&request, round) {
+                (grants, _, wait) if !grants.is_empty() => self.grant(request, grants, wait, round),
+                (_, Try::Unknown, _) => {
+                    line.push_front(request);
+                    break;
+                }
+                _ => {
+                    // Nothing is ready. Those who do not wait hear so; the others keep their places.
+                    let all = std::iter::once(request).chain(line.drain(..));
+                    let (stay, go): (Vec<_>, Vec<_>) = all.partition(|request| request.wait);
+                    line.extend(stay);
+                    for request in go {
+                        let none = Grants::new(Vec::new(), self.shared.mailbox.clone());
+                        round.written.push(answer(request.reply, Ok(none)));
+                    }
+                    break;
+                }
+            }
+        }
+        if !line.is_empty() {
+            self.idle.insert(queue.clone(), line);
+        }
+    }
+
+    /// Claims up to as many jobs as a worker wants. The flag says that the hand-over must wait for durability.
+    fn fill(&mut self, request: &ClaimRequest, round: &mut Round) -> (Vec<Grant>, Try, bool) {
+        let mut grants = Vec::new();
+        let mut wait = false;
+        while grants.len() < request.max {
+            match self.try_one(&request.queue, request.lease_ms, round) {
+                Try::Granted(grant, suspect) => {
+                    grants.push(grant);
+                    wait |= suspect;
+                }
+                end => return (grants, end, wait),
+            }
+        }
+        (grants, Try::Nothing, wait)
+    }
+
+    fn try_one(&mut self, queue: &QueueName, lease_ms: u64, round: &mut Round) -> Try {
+        loop {
+            match self.queues.front(queue, self.durable_round) {
+                Front::Nothing => return Try::Nothing,
+                Front::Unknown => return Try::Unknown,
+                Front::Job(job) if shape::lacks_payload(&job) => {
+                    // A payload that is gone ends its own job and nothing else.
+                    let change = settle::dead_letter(&job, "its payload is missing", round.stamp);
+                    self.apply(change, Ready::WhenDurable, round);
+                    self.tell_death(&job, round);
+                }
+                Front::Job(job) => {
+                    // A job that was there when the last process died may be what killed it: its attempt is durable
+                    // before its handler starts, once.
+                    let suspect = self.after_crash && job.epoch != self.mark.epoch;
+                    return match self.claim(&job, lease_ms, round) {
+                        Some(grant) => Try::Granted(grant, suspect),
+                        None => Try::Nothing,
+                    };
+                }
+            }
+        }
+    }
+
+    fn claim(&mut self, job: &Arc<Job>, lease_ms: u64, round: &mut Round) -> Option<Grant> {
+        let slot = self.claims.take_slot();
+        let change = settle::claim(job, slot, round.stamp.now_ms);
+        let held = change.after.clone()?;
+        let claim = self.apply(change, Ready::Now, round)?;
+        let until = round.mono_ms.saturating_add(lease_ms);
+        let token = CancellationToken::new();
+        self.shared.leases.add(claim, held.id(), slot, until, token.clone(), held.wants_cancel());
+        self.claims.check_at(claim, until);
+        Some(Grant { claim, job: held, token })
+    }
+
+    /// Sends claims to their worker: once they are in the store's memory if ownership was just proved, else once they
+    /// are durable, which proves it.
+    fn grant(&mut self, request: ClaimRequest, grants: Vec<Grant>, wait: bool, round: &mut Round) {
+        let grants = Grants::new(grants, self.shared.mailbox.clone());
+        let hand_over = answer(request.reply, Ok(grants));
+        if wait || !self.ownership.is_fresh() {
+            round.durable.push(hand_over);
+        } else {
+            round.written.push(hand_over);
+        }
+    }
+
+    /// Claims that reached no worker go back to where they were.
+    pub(crate) fn take_back(&mut self, claims: Vec<ClaimNo>, round: &mut Round) {
+        for claim in claims {
+            let Some(job) = self.claims.get(claim) else { continue };
+            if job.dedup.is_some() {
+                self.accept(Command { op: Op::Release { claim }, room: None }, round);
+            } else {
+                self.release(claim, &Found::default(), round);
+            }
+        }
+    }
+
+    /// Ends the claims whose leases ran out. Marked first, under the leases' lock, then committed: a renewal either
+    /// comes before the mark and the claim goes on, or learns that it is lost.
+    pub(crate) fn expire_leases(&mut self, round: &mut Round) {
+        for _ in 0..ROUND_TIMERS {
+            let Some((at, claim)) = self.claims.next_check() else { return };
+            if at > round.mono_ms {
+                return;
+            }
+            if self.shared.leases.expire(claim, round.mono_ms) {
+                self.expire(claim, round);
+            } else {
+                // Renewed since. A claim without a lease has ended everywhere but here, and this is its end here.
+                match self.shared.leases.expiry(claim) {
+                    Some(later) => self.claims.check_at(claim, later),
+                    None => self.expire(claim, round),
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self, claim: ClaimNo, round: &mut Round) {
+        let Some(job) = self.claims.get(claim).cloned() else { return };
+        let change = settle::expire(&job, round.stamp);
+        let died = change.ending.is_some();
+        tracing::warn!(job = %job.id(), queue = %job.queue(), died, "lease expired");
+        self.apply(change, Ready::WhenDurable, round);
+        if died {
+            self.tell_death(&job, round);
+        }
+    }
+
+    /// Forgets waiting workers that went away.
+    pub(crate) fn forget_claims(&mut self, queue: &QueueName) {
+        if let Some(line) = self.idle.get_mut(queue.as_str()) {
+            line.retain(|request| !request.reply.is_closed());
+            if line.is_empty() {
+                self.idle.remove(queue.as_str());
+            }
+        }
+    }
+
+    /// Begins the scans that a queue's windows are due for.
+    pub(crate) fn refill(&mut self, queue: &QueueName) {
+        for (priority, from) in self.queues.begin_scans(queue) {
+            let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                let page = super::refill::ready(&store, &queue, priority, from).await;
+                pause_if_failed(&page).await;
+                // If the engine is gone, nobody needs the page.
+                drop(mailbox.send(Request::ReadyPage(queue, priority, page)));
+            });
+        }
+    }
+
+    /// Takes a page of ready jobs.
+    pub(crate) fn ready_page(
+        &mut self,
+        queue: QueueName,
+        priority: u32,
+        page: crate::error::Result<super::refill::Page<u64>>,
+        round: &mut Round,
+    ) {
+        match page {
+            Ok(page) => {
+                let rows = page.rows.into_iter().map(|(order, job, seq)| {
+                    let ready_round = self.round_of(seq, round.no);
+                    (order, crate::state::window::Entry { job, ready_round })
+                });
+                let rows = rows.collect();
+                let claims = &self.claims;
+                self.queues.with_window(&queue, priority, |window| {
+                    window.merge(rows, page.end, |order| claims.of_order(order).is_none());
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, %queue, priority, "could not read ready jobs; trying again");
+                self.queues.with_window(&queue, priority, |window| window.abort_scan());
+            }
+        }
+        round.look.insert(queue);
+    }
+
+    /// The round that a stored row becomes durable with; 0 if it is already.
+    fn round_of(&self, seq: u64, current: u64) -> u64 {
+        match self.in_flight.iter().find(|flight| flight.seq >= seq) {
+            Some(flight) => flight.round,
+            None if seq > self.written => current,
+            None => 0,
+        }
+    }
+}
+
+/// A read that failed is tried again, but not in a tight loop.
+pub(crate) async fn pause_if_failed<T>(result: &crate::error::Result<T>) {
+    if result.is_err() {
+        crate::env::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}

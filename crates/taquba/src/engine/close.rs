@@ -1,0 +1,75 @@
+//! How the engine ends: drained and closed cleanly, or lost. Either way every waiting call is answered.
+
+use super::Engine;
+use super::request::Reply;
+use super::round::Round;
+use crate::env;
+use crate::error::{CloseReason, Error, Result};
+use crate::store::keys;
+use crate::store::rows::Batch;
+
+impl Engine {
+    /// Stops taking work in. What was accepted goes on; those who wait for what may never come hear that it is over.
+    pub(crate) fn begin_close(&mut self, reply: Reply<()>, round: &mut Round) {
+        self.shared.closed.send_replace(Some(CloseReason::Closed));
+        self.closing = Some(reply);
+        self.idle.clear();
+        self.watchers.clear();
+        // Somebody waits now for all that was written, claims included.
+        round.durable.push(Box::new(|_| ()));
+    }
+
+    /// The store is lost, or the handle is gone: nothing in memory counts any more. Dropping the loop's memory drops
+    /// every reply, and each caller hears the reason that is set here first.
+    pub(crate) fn fail(self, reason: CloseReason) {
+        if !matches!(reason, CloseReason::Closed) {
+            tracing::error!(%reason, path = %self.store.location.path, "the queue stopped");
+        }
+        self.shared.closed.send_replace(Some(reason.clone()));
+        self.shared.leases.close();
+        for (_, answers) in self.gated {
+            for answer in answers {
+                answer(Some(&reason));
+            }
+        }
+    }
+
+    /// Everything is durable and answered: say in the store that it was closed cleanly, then close it.
+    pub(crate) async fn finish(mut self) {
+        let reply = self.closing.take();
+        let done = self.sign_off().await;
+        if let Err(error) = &done {
+            tracing::warn!(%error, "the store could not be closed cleanly; the next open recovers it");
+        }
+        self.fail(CloseReason::Closed);
+        if let Some(reply) = reply {
+            // A caller that went away does not need its answer.
+            drop(reply.send(done));
+        }
+    }
+
+    async fn sign_off(&mut self) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete(&keys::UNCLEAN.into());
+        batch.put(keys::MARK.into(), self.mark.encode());
+        let seq = self.store.write(batch).await?;
+        flushed(&self.store, seq).await?;
+        let start = env::now();
+        let closed = self.store.close().await;
+        tracing::debug!(took = ?env::now().duration_since(start), "store closed");
+        closed
+    }
+}
+
+/// Flushes and waits until `seq` is durable.
+pub(crate) async fn flushed(store: &crate::store::db::Store, seq: u64) -> Result<()> {
+    store.flush().await?;
+    let mut progress = store.progress();
+    while progress.durable_seq() < seq {
+        if let Some(reason) = progress.ended() {
+            return Err(Error::Closed(reason));
+        }
+        progress.changed().await.map_err(Error::Closed)?;
+    }
+    Ok(())
+}

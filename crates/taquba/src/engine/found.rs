@@ -1,0 +1,200 @@
+//! Cold facts: what a command must know from the store, which keys that reserves, and the read itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::request::{Op, Prepared};
+use crate::decide::SignalFacts;
+use crate::error::Result;
+use crate::lifecycle::admit::NewJob;
+use crate::lifecycle::job::{Job, JobId};
+use crate::name::QueueName;
+use crate::state::reserve::Key;
+use crate::store::db::{Snapshot, Store};
+use crate::store::{find, keys};
+
+/// One read.
+#[derive(Debug, Clone)]
+pub(crate) enum Read {
+    Dedup(QueueName, Arc<str>),
+    Job(JobId),
+    /// A job whose id a caller's row names.
+    JobInKv(Vec<u8>, fn(&[u8]) -> Option<String>),
+    Kv(Vec<u8>),
+    Signal(QueueName, Arc<str>),
+}
+
+impl Read {
+    /// What it reserves.
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Dedup(queue, key) => Key::dedup(queue, key),
+            Self::Job(id) => Key::job(id),
+            Self::JobInKv(key, _) | Self::Kv(key) => Key::kv(key),
+            Self::Signal(queue, key) => Key::signal(queue, key),
+        }
+    }
+}
+
+/// What was read, all of one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    pub(crate) dedup: HashMap<(QueueName, Arc<str>), Option<JobId>>,
+    /// Jobs as stored: a claimed one looks pending, the engine knows better.
+    pub(crate) jobs: HashMap<JobId, Option<Arc<Job>>>,
+    pub(crate) kv: HashMap<Vec<u8>, Option<Bytes>>,
+    pub(crate) signals: HashMap<(QueueName, Arc<str>), SignalFacts>,
+    /// The job that waits for a signal key, by the key.
+    pub(crate) waiters: HashMap<(QueueName, Arc<str>), Arc<Job>>,
+    /// Keys that the facts turned out to depend on.
+    pub(crate) also: Vec<Key>,
+}
+
+impl Op {
+    /// What the command must read first. Empty on the hot path.
+    pub(crate) fn reads(&self, release: impl Fn(u64) -> Option<Read>) -> Vec<Read> {
+        match self {
+            Self::Enqueue { what, .. } => job_reads(&what.jobs),
+            Self::Settle { effects, .. } => job_reads(&effects.jobs),
+            Self::Cancel { id, effects, .. } => {
+                let mut reads = job_reads(&effects.jobs);
+                reads.push(Read::Job(Arc::clone(id)));
+                reads
+            }
+            Self::Wake { id, .. } | Self::Requeue { id, .. } | Self::Watch { id, .. } => {
+                vec![Read::Job(Arc::clone(id))]
+            }
+            Self::Signal { queue, key, .. } | Self::ClearSignal { queue, key, .. } => {
+                vec![Read::Signal(queue.clone(), Arc::clone(key))]
+            }
+            Self::Compare { compares, effects, .. } => {
+                let mut reads = job_reads(&effects.jobs);
+                reads.extend(compares.iter().map(|(key, _)| Read::Kv(caller_key(key))));
+                reads
+            }
+            Self::Decide { reads, .. } => decide_reads(reads),
+            Self::Release { claim } => release(*claim).into_iter().collect(),
+        }
+    }
+
+    /// What the command touches without reading it.
+    pub(crate) fn touches(&self, job_of: impl Fn(u64) -> Option<JobId>) -> Vec<Key> {
+        let mut touched = Vec::new();
+        match self {
+            Self::Enqueue { what, .. } => touch_kv(what, &mut touched),
+            Self::Settle { claim, effects, .. } => {
+                touch_kv(effects, &mut touched);
+                touched.extend(job_of(*claim).map(|id| Key::job(&id)));
+            }
+            Self::Cancel { effects, .. } | Self::Compare { effects, .. } => {
+                touch_kv(effects, &mut touched);
+            }
+            Self::Decide { claim, .. } => {
+                touched.extend(claim.and_then(job_of).map(|id| Key::job(&id)));
+            }
+            Self::Release { claim } => touched.extend(job_of(*claim).map(|id| Key::job(&id))),
+            _ => {}
+        }
+        touched
+    }
+}
+
+fn touch_kv(what: &Prepared, touched: &mut Vec<Key>) {
+    touched.extend(what.kv.iter().map(|(key, _)| Key::kv(&caller_key(key))));
+}
+
+/// A caller's key, from its stored form.
+fn caller_key(stored: &Bytes) -> Vec<u8> {
+    stored.get(1..).unwrap_or_default().to_vec()
+}
+
+fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
+    let mut reads = Vec::new();
+    for job in jobs {
+        if let Some(key) = &job.dedup {
+            reads.push(Read::Dedup(job.queue.clone(), Arc::clone(key)));
+        }
+        if let Some(key) = &job.signal_key {
+            reads.push(Read::Signal(job.queue.clone(), Arc::clone(key)));
+        }
+        if let Some(id) = job.id.as_ref().filter(|_| !job.id_issued) {
+            reads.push(Read::Job(Arc::clone(id)));
+        }
+    }
+    reads
+}
+
+fn decide_reads(reads: &crate::decide::Reads) -> Vec<Read> {
+    let queue = |name: &String| QueueName::new(name.clone()).ok();
+    let mut all: Vec<Read> = reads.kv.iter().cloned().map(Read::Kv).collect();
+    all.extend(reads.jobs.iter().chain(&reads.new_ids).map(|id| Read::Job(id.as_str().into())));
+    all.extend(reads.jobs_in_kv.iter().map(|(key, id)| Read::JobInKv(key.clone(), *id)));
+    for (name, key) in &reads.signals {
+        all.extend(queue(name).map(|name| Read::Signal(name, key.as_str().into())));
+    }
+    for (name, key) in &reads.dedup_keys {
+        all.extend(queue(name).map(|name| Read::Dedup(name, key.as_str().into())));
+    }
+    all
+}
+
+/// Reads everything at one moment.
+pub(crate) async fn load(store: &Store, reads: &[Read]) -> Result<Found> {
+    let at = store.snapshot()?;
+    let mut found = Found::default();
+    for read in reads {
+        load_one(&at, read, &mut found).await?;
+    }
+    Ok(found)
+}
+
+async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
+    match read {
+        Read::Dedup(queue, key) => {
+            let holder = at.get(&keys::dedup(queue, key)).await?.and_then(|id| job_id(&id));
+            found.dedup.insert((queue.clone(), Arc::clone(key)), holder);
+        }
+        Read::Job(id) => {
+            let job = load_job(at, id).await?;
+            found.jobs.insert(Arc::clone(id), job);
+        }
+        Read::Kv(key) => {
+            let value = at.get(&keys::kv(key)).await?;
+            found.kv.insert(key.clone(), value);
+        }
+        Read::JobInKv(key, id_in) => {
+            let value = at.get(&keys::kv(key)).await?;
+            if let Some(id) = value.as_ref().and_then(|value| id_in(value)) {
+                let id: JobId = id.into();
+                found.also.push(Key::job(&id));
+                let job = load_job(at, &id).await?;
+                found.jobs.insert(id, job);
+            }
+            found.kv.insert(key.clone(), value);
+        }
+        Read::Signal(queue, key) => {
+            let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));
+            let at_key = (queue.clone(), Arc::clone(key));
+            if let Some(id) = &waiter
+                && let Some(job) = load_job(at, id).await?
+            {
+                found.waiters.insert(at_key.clone(), job);
+            }
+            let buffered = at.get(&keys::signal(queue, key)).await?;
+            let facts = SignalFacts { waiter: waiter.map(|id| id.as_ref().to_owned()), buffered };
+            found.signals.insert(at_key, facts);
+        }
+    }
+    Ok(())
+}
+
+fn job_id(value: &[u8]) -> Option<JobId> {
+    std::str::from_utf8(value).ok().map(Into::into)
+}
+
+async fn load_job(at: &Snapshot, id: &str) -> Result<Option<Arc<Job>>> {
+    let Some(main) = at.get(&keys::index(id)).await? else { return Ok(None) };
+    Ok(find::record_at(at, &main).await?.map(Arc::new))
+}

@@ -1,0 +1,105 @@
+//! The one loop that turns requests into commits. One writer owns the store, so there is nothing to conflict with: no
+//! transactions, no retries, no lock around a decision or IO.
+//!
+//! ```text
+//! callers ─► mailbox ─► reserve keys, load cold facts outside ─► decide (pure) ─► one batch ─► SlateDB's memory
+//!   answers ◄── durable watermark ◄── log PUT ◄── one flusher ◄──────────────────────────────────┘
+//! ```
+
+mod claims;
+mod close;
+mod commands;
+mod decide;
+mod flush;
+mod found;
+mod moves;
+mod open;
+mod owner;
+mod plan;
+pub(crate) mod prepare;
+mod refill;
+pub(crate) mod request;
+mod round;
+mod run;
+pub(crate) mod shared;
+mod timers;
+mod upkeep;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use flush::Demand;
+use owner::Ownership;
+use request::{Answer, ClaimRequest, Command, Reply, Request};
+
+use crate::env::Instant;
+use crate::lifecycle::job::JobId;
+use crate::name::QueueName;
+use crate::record::WaitOutcome;
+use crate::state::claims::Claims;
+use crate::state::queues::Queues;
+use crate::state::reserve::{Reservations, Ticket};
+use crate::state::window::Window;
+use crate::store::db::Store;
+use crate::store::record::Mark;
+
+pub(crate) use open::open;
+pub(crate) use shared::{Lane, Shared};
+
+/// A round that is not durable yet.
+struct InFlight {
+    round: u64,
+    seq: u64,
+    written_at: Instant,
+    bytes: usize,
+    /// Queues whose new jobs become ready with it.
+    fed: BTreeSet<QueueName>,
+}
+
+/// The scheduled jobs that come next.
+struct Timers {
+    window: Window<(u64, u64)>,
+    /// The low-water mark as the store has it.
+    stored_low: u64,
+}
+
+/// The loop's whole memory.
+pub(crate) struct Engine {
+    store: Store,
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedReceiver<Request>,
+    ownership: Arc<Ownership>,
+    demand: watch::Sender<Demand>,
+
+    queues: Queues,
+    timers: Timers,
+    claims: Claims,
+    /// Workers that wait for jobs, in order.
+    idle: HashMap<QueueName, VecDeque<ClaimRequest>>,
+    /// Callers that wait for a job's end.
+    watchers: HashMap<JobId, Vec<(u64, Reply<WaitOutcome>)>>,
+    /// Who is told of jobs that die without a worker's word.
+    deaths: HashMap<QueueName, Vec<mpsc::UnboundedSender<String>>>,
+    reservations: Reservations,
+    parked: BTreeMap<Ticket, Command>,
+    next_ticket: Ticket,
+
+    mark: Mark,
+    /// The store was not closed cleanly: claims of jobs that were there at open wait for durability.
+    after_crash: bool,
+    round: u64,
+    durable_round: u64,
+    /// The last sequence written.
+    written: u64,
+    in_flight: VecDeque<InFlight>,
+    /// Answers by the sequence that they wait for.
+    gated: VecDeque<(u64, Vec<Answer>)>,
+    closing: Option<Reply<()>>,
+}
+
+/// Rounds take at most this many requests, and this many due timers and expired leases each, so that ten thousand
+/// of a kind are a few batches and nobody else waits for all of them.
+const ROUND_REQUESTS: usize = 1_024;
+const ROUND_TIMERS: usize = 1_024;

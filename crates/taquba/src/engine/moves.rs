@@ -1,0 +1,156 @@
+//! What follows from a job's move, in one place: rows, counters, memory, waiters, and whoever reads the job just now.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::request::answer;
+use super::round::Round;
+use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::{Ending, Move, settle};
+use crate::record::WaitOutcome;
+use crate::state::leases::ClaimNo;
+use crate::state::reserve::Key;
+use crate::state::window::Entry;
+use crate::store::{rows, shape};
+
+/// When a job that became pending may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// When this round is durable.
+    WhenDurable,
+    /// At once: it is where it was before a claim that nobody took over.
+    Now,
+}
+
+impl Engine {
+    /// Applies a move. Answers the claim number when it began a claim.
+    pub(crate) fn apply(&mut self, change: Move, ready: Ready, round: &mut Round) -> Option<ClaimNo> {
+        rows::write(&change, &mut round.batch);
+        if let Some(job) = change.job() {
+            self.queues.count(job.queue(), |counters| rows::count(&change, counters));
+            self.touch(job);
+        }
+        let goes_on_held = change.after.as_ref().is_some_and(|job| job.hold().is_some());
+        if let Some(before) = &change.before {
+            self.leave(before, goes_on_held);
+        }
+        let claim = change.after.as_ref().and_then(|after| {
+            let before = change.before.as_ref();
+            self.enter(before, after, ready, round)
+        });
+        if let Some(ending) = change.ending {
+            self.tell_watchers(&change, ending, round);
+        }
+        claim
+    }
+
+    /// Whoever reads this job, its dedup key or its signal key just now must read again.
+    fn touch(&mut self, job: &Job) {
+        if self.reservations.is_empty() {
+            return;
+        }
+        self.reservations.touch(Key::job(job.id()));
+        if let Some(key) = &job.dedup {
+            self.reservations.touch(Key::dedup(job.queue(), key));
+        }
+        if let Some(key) = &job.signal_key {
+            self.reservations.touch(Key::signal(job.queue(), key));
+        }
+    }
+
+    fn leave(&mut self, before: &Arc<Job>, goes_on_held: bool) {
+        match &before.state {
+            State::Pending => self.queues.remove(before),
+            State::Scheduled { run_at } => {
+                self.timers.window.remove((*run_at, before.body.order));
+            }
+            State::Claimed(_) if goes_on_held => {}
+            State::Claimed(_) => {
+                if let Some((claim, _)) = self.claims.of_order(before.body.order) {
+                    self.shared.leases.end(claim);
+                    self.claims.remove(claim);
+                    self.ownership.set_held(self.claims.len());
+                }
+            }
+            State::Done { .. } | State::Dead { .. } => {}
+        }
+    }
+
+    fn enter(
+        &mut self,
+        before: Option<&Arc<Job>>,
+        after: &Arc<Job>,
+        ready: Ready,
+        round: &mut Round,
+    ) -> Option<ClaimNo> {
+        match &after.state {
+            State::Pending => {
+                let ready_round = match ready {
+                    Ready::WhenDurable => {
+                        round.fed.insert(after.queue().clone());
+                        round.no
+                    }
+                    Ready::Now => {
+                        round.look.insert(after.queue().clone());
+                        0
+                    }
+                };
+                self.queues.insert(after, ready_round);
+                None
+            }
+            State::Scheduled { run_at } => {
+                let entry = Entry { job: Arc::clone(after), ready_round: round.no };
+                let position = (*run_at, after.body.order);
+                self.timers.window.insert(position, entry, super::timers::WINDOW_BYTES);
+                None
+            }
+            State::Claimed(_) => {
+                let held = before.filter(|job| job.hold().is_some());
+                let claim = match held.and_then(|job| self.claims.of_order(job.body.order)) {
+                    Some((claim, _)) => {
+                        self.claims.replace(claim, after);
+                        return None;
+                    }
+                    None => self.claims.add(after),
+                };
+                self.ownership.set_held(self.claims.len());
+                Some(claim)
+            }
+            State::Done { .. } | State::Dead { .. } => None,
+        }
+    }
+
+    /// Tells those who wait for the job's end, once it is durable.
+    fn tell_watchers(&mut self, change: &Move, ending: Ending, round: &mut Round) {
+        let Some(job) = &change.before else { return };
+        let Some(watchers) = self.watchers.remove(job.id()) else { return };
+        let last = match (&change.after, ending) {
+            (Some(after), _) => after.as_ref().clone(),
+            (None, Ending::Completed) => settle::completed(job, round.stamp),
+            (None, _) => job.as_ref().clone(),
+        };
+        for (_, reply) in watchers {
+            let outcome = shape::job_record(&last).map(|record| match ending {
+                Ending::Completed => WaitOutcome::Done(Box::new(record)),
+                Ending::DeadLettered => WaitOutcome::Dead(Box::new(record)),
+                Ending::Cancelled => WaitOutcome::Cancelled,
+            });
+            round.durable.push(answer(reply, outcome));
+        }
+    }
+
+    /// Tells those who asked of a job that died without a worker's word, once it is durable.
+    pub(crate) fn tell_death(&mut self, job: &Job, round: &mut Round) {
+        let Some(listeners) = self.deaths.get_mut(job.queue().as_str()) else { return };
+        listeners.retain(|listener| !listener.is_closed());
+        for listener in listeners {
+            let (listener, id) = (listener.clone(), job.id().as_ref().to_owned());
+            round.durable.push(Box::new(move |ended| {
+                if ended.is_none() {
+                    // A listener that went away needs no news.
+                    drop(listener.send(id));
+                }
+            }));
+        }
+    }
+}

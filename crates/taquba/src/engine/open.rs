@@ -1,0 +1,250 @@
+//! Opening: take the store over, check its format, read back what memory needs, requeue what the last owner held.
+//! What is read does not grow with the backlog: the marks, one row per queue, one per priority in use, the claims.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use super::close::flushed;
+use super::flush::{self, Demand, FlushPolicy};
+use super::moves::Ready;
+use super::owner::{self, Ownership};
+use super::prepare::Configs;
+use super::round::Round;
+use super::run::{End, Nets};
+use super::shared::Shared;
+use super::{Engine, Timers, upkeep};
+use crate::config::OpenOptions;
+use crate::env;
+use crate::error::{Error, Result};
+use crate::lifecycle::Stamp;
+use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::settle;
+use crate::name::QueueName;
+use crate::object_store::ObjectStore;
+use crate::state::ids::Ids;
+use crate::state::queues::Queues;
+use crate::state::window::Window;
+use crate::store::db::{Location, Snapshot, Store};
+use crate::store::record::{self, Counters, Mark};
+use crate::store::{find, keys};
+
+/// The store's format. A store of a higher number is refused.
+const FORMAT: &[u8] = b"taquba 1";
+const FORMAT_NAME: &[u8] = b"taquba ";
+/// SlateDB's clock starts this far past the last time the store saw, which covers what was written after the mark
+/// in the same batch.
+const CLOCK_MARGIN_MS: u64 = 1_000;
+
+/// Opens the store and starts its tasks.
+pub(crate) async fn open(
+    object_store: Arc<dyn ObjectStore>,
+    path: &str,
+    options: OpenOptions,
+) -> Result<Arc<Shared>> {
+    let configs = Configs::new(&options)?;
+    let location = Location::new(
+        path,
+        object_store,
+        options.wal_object_store.clone(),
+        options.store_request_timeout,
+    );
+    let proof = env::now();
+    let store = Store::open(location).await?;
+    let found = read(&store, path).await?;
+    store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
+
+    let (mailbox, inbox) = mpsc::unbounded_channel();
+    let ids = Ids::after(found.mark.id, env::id_entropy);
+    let clock = Arc::clone(&options.clock);
+    let shared = Arc::new(Shared::new(
+        mailbox,
+        ids,
+        clock,
+        configs,
+        store.clone(),
+        options.call_timeout,
+    ));
+    let ownership = Arc::new(Ownership::new());
+    ownership.proved(proof);
+    let (demand, demanded) = watch::channel(Demand::default());
+    let mut engine = Engine {
+        store: store.clone(),
+        shared: Arc::clone(&shared),
+        inbox,
+        ownership: Arc::clone(&ownership),
+        demand,
+        timers: found.timers(),
+        queues: found.queues,
+        mark: Mark { epoch: found.mark.epoch + 1, ..found.mark },
+        after_crash: found.unclean,
+        claims: Default::default(),
+        idle: HashMap::new(),
+        watchers: HashMap::new(),
+        deaths: HashMap::new(),
+        reservations: Default::default(),
+        parked: Default::default(),
+        next_ticket: 0,
+        round: 0,
+        durable_round: 0,
+        written: 0,
+        in_flight: Default::default(),
+        gated: Default::default(),
+        closing: None,
+    };
+    engine.recover(found.claimed, found.stray_claims).await?;
+
+    let policy =
+        FlushPolicy { interval: options.flush_interval, deferred_max: options.deferred_flush_max };
+    let (landed, flushes) = watch::channel(0);
+    let closed = || shared.closed.subscribe();
+    tokio::spawn(flush::run(store.clone(), policy, demanded, Arc::clone(&ownership), landed));
+    tokio::spawn(owner::run(store.clone(), ownership, options.fence_check_interval, closed()));
+    tokio::spawn(upkeep::run(store, flushes, closed()));
+    let tick = options.reaper_interval.min(options.scheduler_interval);
+    tokio::spawn(engine.run(Nets { tick }));
+    Ok(shared)
+}
+
+/// What the store says at open.
+struct Found {
+    mark: Mark,
+    unclean: bool,
+    low_scheduled: u64,
+    queues: Queues,
+    any_scheduled: bool,
+    claimed: Vec<Job>,
+    /// Claim rows whose job is gone.
+    stray_claims: Vec<u32>,
+}
+
+impl Found {
+    fn timers(&self) -> Timers {
+        let window = match self.any_scheduled {
+            true => Window::unloaded((self.low_scheduled, 0)),
+            false => Window::empty(),
+        };
+        Timers { window, stored_low: self.low_scheduled }
+    }
+}
+
+async fn read(store: &Store, path: &str) -> Result<Found> {
+    let at = store.snapshot()?;
+    check_format(&at, path).await?;
+    let mark = match at.get(keys::MARK).await? {
+        Some(value) => Mark::decode(value).map_err(|e| find::undecodable(keys::MARK, e))?,
+        None => Mark::default(),
+    };
+    let low_scheduled = match at.get(keys::LOW_SCHEDULED).await? {
+        Some(value) => {
+            record::decode_low(&value).map_err(|e| find::undecodable(keys::LOW_SCHEDULED, e))?
+        }
+        None => 0,
+    };
+    let mut found = Found {
+        mark,
+        unclean: at.get(keys::UNCLEAN).await?.is_some(),
+        low_scheduled,
+        queues: Queues::default(),
+        any_scheduled: false,
+        claimed: Vec::new(),
+        stray_claims: Vec::new(),
+    };
+    read_queues(&at, &mut found).await?;
+    read_claims(&at, &mut found).await?;
+    Ok(found)
+}
+
+/// A store with no rows is new (or its first open was cut short); with rows it must be stamped, and with a format
+/// that this version knows.
+async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
+    let refuse = |reason: String| Err(Error::Format { path: path.to_owned(), reason });
+    match at.get(keys::FORMAT).await? {
+        Some(stamp) if stamp == FORMAT => Ok(()),
+        Some(stamp) if stamp.starts_with(FORMAT_NAME) => refuse(format!(
+            "its format is {:?}, newer than {:?}, which this version reads; upgrade the library",
+            String::from_utf8_lossy(&stamp),
+            String::from_utf8_lossy(FORMAT),
+        )),
+        Some(stamp) => refuse(format!(
+            "its stamp {:?} is not one of a queue store",
+            String::from_utf8_lossy(&stamp)
+        )),
+        None => match at.scan(Bound::Unbounded, None).await?.next().await? {
+            None => Ok(()),
+            Some(_) => refuse(
+                "it holds rows but no format stamp, so it is not a queue store; use another path"
+                    .to_owned(),
+            ),
+        },
+    }
+}
+
+/// Counters of every queue, and the low-water marks of its priorities.
+async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
+    let mut lows: HashMap<String, Vec<(u32, u64)>> = HashMap::new();
+    let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
+    while let Some(row) = scan.next().await? {
+        let queue = keys::queue_of(&row.key).unwrap_or_default();
+        let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        if let Some(priority) = keys::low_priority(queue, &row.key) {
+            lows.entry(queue.to_owned()).or_default().push((priority, low));
+        }
+    }
+    let range = (Bound::Included(vec![keys::COUNTERS]), Some(vec![keys::COUNTERS + 1]));
+    let mut scan = at.scan(range.0, range.1).await?;
+    while let Some(row) = scan.next().await? {
+        let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
+        let counters =
+            Counters::decode(row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        found.any_scheduled |= counters.scheduled > 0;
+        let lows = lows.remove(&queue).unwrap_or_default();
+        found.queues.restore(QueueName::new(queue)?, counters, lows);
+    }
+    Ok(())
+}
+
+/// The jobs that the last owner held. One that cannot be read stays as it is, with a warning; the others recover.
+async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
+    for claim in find::claims(at).await? {
+        match find::record_at(at, &claim.main).await {
+            Ok(Some(mut job)) => {
+                job.state = State::Claimed(claim.hold);
+                found.claimed.push(job);
+            }
+            Ok(None) => found.stray_claims.push(claim.hold.slot),
+            Err(error @ Error::Deserialization(_)) => {
+                tracing::error!(%error, "a claimed job cannot be read and is left in place");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// The first round: stamp a new store, note that it is in use, requeue what was held. Durable on return, so this
+    /// opening's number is taken before anything happens under it.
+    async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
+        let stamp = Stamp { now_ms: self.shared.clock.now_ms(), epoch: self.mark.epoch };
+        let mut round = Round::new(1, stamp, self.shared.mono_ms());
+        round.batch.put(keys::FORMAT.into(), FORMAT.into());
+        round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
+        for slot in stray_claims {
+            round.batch.delete(&keys::claim(slot));
+        }
+        for job in claimed {
+            let change = settle::interrupt(&Arc::new(job), stamp);
+            self.apply(change, Ready::WhenDurable, &mut round);
+        }
+        let first = self.write(round).await;
+        if let Err(End::Lost(reason)) = first {
+            return Err(Error::Closed(reason));
+        }
+        flushed(&self.store, self.written).await?;
+        self.refill_timers();
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! From what a caller gives to what the loop needs: checked against every cap, defaults filled in, bytes encoded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::request::Prepared;
+use crate::config::{EnqueueOptions, OpenOptions, QueueConfig};
+use crate::effects::SettlementEffects;
+use crate::error::{Error, Result};
+use crate::lifecycle::admit::NewJob;
+use crate::lifecycle::job::Payload;
+use crate::lifecycle::settle::Backoff;
+use crate::limits;
+use crate::name::QueueName;
+use crate::store::keys;
+use crate::store::record::encode_headers;
+
+/// Payloads up to this size ride in their job's row (512 B); larger ones have a row of their own, so that a
+/// transition rewrites only the head.
+const INLINE_PAYLOAD: usize = 512;
+
+/// The configuration of every queue.
+#[derive(Debug)]
+pub(crate) struct Configs {
+    default: QueueConfig,
+    by_name: HashMap<String, QueueConfig>,
+}
+
+impl Configs {
+    /// Checks and takes the configurations that a store is opened with.
+    pub(crate) fn new(options: &OpenOptions) -> Result<Self> {
+        for name in options.queue_configs.keys() {
+            QueueName::new(name.clone())?;
+        }
+        let all = options.queue_configs.values().chain([&options.default_queue_config]);
+        for config in all {
+            if config.max_attempts == 0 {
+                return Err(Error::InvalidOption {
+                    option: "max_attempts",
+                    reason: "must be at least 1",
+                });
+            }
+            if config.lease_duration.is_zero() {
+                return Err(Error::InvalidOption {
+                    option: "lease_duration",
+                    reason: "must not be zero",
+                });
+            }
+        }
+        Ok(Self {
+            default: options.default_queue_config.clone(),
+            by_name: options.queue_configs.clone(),
+        })
+    }
+
+    pub(crate) fn of(&self, queue: &str) -> &QueueConfig {
+        self.by_name.get(queue).unwrap_or(&self.default)
+    }
+
+    /// How long failed jobs of a queue wait.
+    pub(crate) fn backoff(&self, queue: &str) -> Backoff {
+        let config = self.of(queue);
+        Backoff {
+            base_ms: millis(config.retry_backoff_base),
+            max_ms: millis(config.retry_backoff_max),
+        }
+    }
+
+    /// Prepares one job.
+    pub(crate) fn job(
+        &self,
+        queue: &str,
+        payload: Vec<u8>,
+        options: EnqueueOptions,
+    ) -> Result<NewJob> {
+        let name = QueueName::new(queue)?;
+        let config = self.of(queue);
+        limits::check("payload", payload.len(), limits::MAX_PAYLOAD_SIZE)?;
+        limits::check_headers(&options.headers)?;
+        if let Some(id) = &options.id_override {
+            limits::check_job_id(id)?;
+        }
+        if let Some(key) = &options.dedup_key {
+            limits::check("dedup key", key.len(), limits::MAX_DEDUP_KEY_LEN)?;
+        }
+        if let Some(key) = &options.signal_key {
+            limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+        }
+        let size = payload.len();
+        let payload = if size <= INLINE_PAYLOAD {
+            Payload::Inline(payload.into())
+        } else {
+            Payload::Apart { size: size as u64, bytes: Some(payload.into()) }
+        };
+        Ok(NewJob {
+            queue: name,
+            priority: options.priority.unwrap_or(config.default_priority),
+            max_attempts: options.max_attempts.unwrap_or(config.max_attempts),
+            run_at: options.run_at.map(epoch_ms),
+            dedup: options.dedup_key.map(Arc::from),
+            signal_key: options.signal_key.map(Arc::from),
+            id: options.id_override.map(Arc::from),
+            id_issued: false,
+            headers: encode_headers(options.headers.iter()),
+            payload,
+        })
+    }
+
+    /// Prepares an effects set.
+    pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
+        let SettlementEffects { enqueues, kv_writes, kv_deletes } = effects;
+        let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
+        limits::check("effects", entries, limits::MAX_EFFECTS)?;
+        let mut prepared = Prepared::default();
+        for request in enqueues {
+            prepared.jobs.push(self.job(&request.queue, request.payload, request.options)?);
+        }
+        for key in kv_deletes {
+            if kv_writes.contains_key(&key) {
+                return Err(Error::ConflictingKvEffect { key });
+            }
+            limits::check_kv(&key, None)?;
+            prepared.kv.push((keys::kv(&key), None));
+        }
+        for (key, value) in kv_writes {
+            limits::check_kv(&key, Some(&value))?;
+            prepared.kv.push((keys::kv(&key), Some(value.into())));
+        }
+        // A hash map gave them in no order; a seed must replay.
+        prepared.kv.sort_unstable();
+        limits::check("effects bytes", size_of(&prepared), limits::MAX_EFFECTS_SIZE)?;
+        Ok(prepared)
+    }
+}
+
+/// The bytes that a prepared set brings into memory.
+pub(crate) fn size_of(prepared: &Prepared) -> usize {
+    let jobs: usize = prepared.jobs.iter().map(job_size).sum();
+    let kv: usize = prepared.kv.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
+    jobs + kv
+}
+
+/// The bytes that a new job brings into memory.
+pub(crate) fn job_size(job: &NewJob) -> usize {
+    job.headers.len() + job.payload.bytes().map_or(0, |bytes| bytes.len())
+}
+
+/// A duration in milliseconds, saturating.
+pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A wall time in milliseconds since the epoch; 0 before it.
+fn epoch_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, millis)
+}

@@ -1,0 +1,157 @@
+//! What reaches the loop: commands from callers, claims, and news from the tasks that read outside. Values only.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use super::found::Found;
+use super::refill::Page;
+use crate::decide::{Changes, Facts, Reads, Verdict};
+use crate::error::{CloseReason, Error, Result};
+use crate::lifecycle::admit::NewJob;
+use crate::lifecycle::job::{Job, JobId};
+use crate::name::QueueName;
+use crate::record::{CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome};
+use crate::state::leases::ClaimNo;
+use crate::state::reserve::Ticket;
+use tokio_util::sync::CancellationToken;
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// An answer that waits for its moment: called with `None` when what it says is durable, with the reason when the
+/// store ended first.
+pub(crate) type Answer = Box<dyn FnOnce(Option<&CloseReason>) + Send>;
+
+/// An answer of this value.
+pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>, value: Result<T>) -> Answer {
+    Box::new(move |ended| {
+        let value = match ended {
+            None => value,
+            Some(reason) => Err(Error::Closed(reason.clone())),
+        };
+        // A caller that went away does not need its answer.
+        drop(reply.send(value));
+    })
+}
+
+/// Changes of caller rows: key (as stored), and value or deletion.
+pub(crate) type KvChanges = Vec<(Bytes, Option<Bytes>)>;
+
+/// Effects, checked and encoded.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Prepared {
+    pub(crate) jobs: Vec<NewJob>,
+    pub(crate) kv: KvChanges,
+}
+
+/// What a caller wants, with where its answer goes.
+pub(crate) enum Op {
+    /// Enqueue jobs and write rows. With `lead`, a duplicate first job voids everything else.
+    Enqueue { lead: bool, what: Prepared, reply: Reply<Vec<EnqueueResult>> },
+    /// End a claim.
+    Settle { claim: ClaimNo, verdict: Verdict, effects: Prepared, reply: Reply<NackOutcome> },
+    /// Run a pure function on facts and commit what it says; `claim` is the claim it settles.
+    Decide { claim: Option<ClaimNo>, reads: Reads, decide: Decision },
+    Cancel { id: JobId, effects: Prepared, reply: Reply<(CancelOutcome, Vec<EnqueueResult>)> },
+    Wake { id: JobId, payload: Option<Bytes>, reply: Reply<WakeOutcome> },
+    Signal { queue: QueueName, key: Arc<str>, payload: Bytes, reply: Reply<SignalDelivery> },
+    ClearSignal { queue: QueueName, key: Arc<str>, reply: Reply<bool> },
+    Requeue { id: JobId, reply: Reply<()> },
+    /// Effects that commit only if every row has the expected value.
+    Compare {
+        compares: KvChanges,
+        effects: Prepared,
+        reply: Reply<Option<Vec<EnqueueResult>>>,
+    },
+    /// Tell when the job's life has ended.
+    Watch { id: JobId, watcher: u64, reply: Reply<WaitOutcome> },
+    /// A claim that nobody took over and that must look whether its dedup key is still free.
+    Release { claim: ClaimNo },
+}
+
+/// A caller's decision.
+pub(crate) struct Decision {
+    /// The pure function.
+    pub(crate) run: Box<dyn FnOnce(&Facts, &mut Changes) + Send>,
+    /// Called with the refusal, or with `None` once its changes are durable.
+    pub(crate) answer: Box<dyn FnOnce(Option<Error>) + Send>,
+}
+
+/// A caller's command in the engine.
+pub(crate) struct Command {
+    pub(crate) op: Op,
+    /// Its share of the mailbox, held until it is answered.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
+}
+
+/// A wish for jobs.
+pub(crate) struct ClaimRequest {
+    pub(crate) queue: QueueName,
+    pub(crate) max: usize,
+    pub(crate) lease_ms: u64,
+    /// Wait for jobs (until the reply is dropped) instead of answering "none".
+    pub(crate) wait: bool,
+    pub(crate) reply: Reply<Grants>,
+}
+
+/// Claimed jobs on their way to a worker. Dropped with claims inside, it gives them back: no attempt is charged.
+pub(crate) struct Grants {
+    grants: Vec<Grant>,
+    back: mpsc::UnboundedSender<Request>,
+}
+
+/// One claimed job.
+pub(crate) struct Grant {
+    pub(crate) claim: ClaimNo,
+    pub(crate) job: Arc<Job>,
+    pub(crate) token: CancellationToken,
+}
+
+impl Grants {
+    pub(crate) fn new(grants: Vec<Grant>, back: mpsc::UnboundedSender<Request>) -> Self {
+        Self { grants, back }
+    }
+
+    /// Takes all claims over; from here on they are the taker's to settle.
+    pub(crate) fn take_all(&mut self) -> Vec<Grant> {
+        std::mem::take(&mut self.grants)
+    }
+}
+
+impl Drop for Grants {
+    fn drop(&mut self) {
+        if !self.grants.is_empty() {
+            let claims = self.grants.iter().map(|grant| grant.claim).collect();
+            // If the engine is gone, so is every claim.
+            drop(self.back.send(Request::Release(claims)));
+        }
+    }
+}
+
+/// What the loop works on.
+pub(crate) enum Request {
+    Command(Box<Command>),
+    Claim(ClaimRequest),
+    /// Claims that did not reach their workers.
+    Release(Vec<ClaimNo>),
+    /// Waiting claims of this queue may have been dropped.
+    ForgetClaims(QueueName),
+    /// A watcher was dropped.
+    ForgetWatch(JobId, u64),
+    /// The facts of a parked command.
+    Loaded(Ticket, Result<Found>),
+    /// A page of ready jobs of one band.
+    ReadyPage(QueueName, u32, Result<Page<u64>>),
+    /// A page of scheduled jobs.
+    ScheduledPage(Result<Page<(u64, u64)>>),
+    /// Tell about jobs of this queue that the engine itself dead-letters.
+    Deaths(QueueName, mpsc::UnboundedSender<String>),
+    /// Look at leases and timers now, then answer.
+    Tick(Reply<()>),
+    /// Finish what was accepted, then close.
+    Close(Reply<()>),
+    /// The handle is gone: stop like a crash.
+    Abandon,
+}

@@ -1,0 +1,45 @@
+//! One round: what the loop decides between two writes, and what follows when the write has happened.
+
+use std::collections::BTreeSet;
+
+use super::found::Read;
+use super::request::Answer;
+use crate::lifecycle::Stamp;
+use crate::name::QueueName;
+use crate::state::reserve::Ticket;
+use crate::store::rows::Batch;
+
+/// See the module.
+pub(crate) struct Round {
+    /// Rounds are numbered from 1; 0 stands for what was durable before.
+    pub(crate) no: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) mono_ms: u64,
+    pub(crate) batch: Batch,
+    /// Given when everything written so far is durable.
+    pub(crate) durable: Vec<Answer>,
+    /// Given when the batch is in the store's memory.
+    pub(crate) written: Vec<Answer>,
+    /// Reads to begin when the batch is in the store's memory, so that they see it.
+    pub(crate) loads: Vec<(Ticket, Vec<Read>)>,
+    /// Queues that got ready jobs; their waiting workers look when the round is durable.
+    pub(crate) fed: BTreeSet<QueueName>,
+    /// Queues whose waiting workers look now.
+    pub(crate) look: BTreeSet<QueueName>,
+}
+
+impl Round {
+    pub(crate) fn new(no: u64, stamp: Stamp, mono_ms: u64) -> Self {
+        Self {
+            no,
+            stamp,
+            mono_ms,
+            batch: Batch::default(),
+            durable: Vec::new(),
+            written: Vec::new(),
+            loads: Vec::new(),
+            fed: BTreeSet::new(),
+            look: BTreeSet::new(),
+        }
+    }
+}

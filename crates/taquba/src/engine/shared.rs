@@ -1,0 +1,160 @@
+//! What callers and the loop share: the mailbox and its limits, leases, ids, clock, and the news that it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use super::prepare::Configs;
+use super::request::{Command, Op, Reply, Request};
+use crate::clock::Clock;
+use crate::env;
+use crate::error::{CloseReason, Error, Result};
+use crate::state::ids::Ids;
+use crate::state::leases::Leases;
+use crate::store::db::Store;
+
+/// The mailbox holds this much undurable work of callers at once (16 MiB in units of 1 KiB, each command at least
+/// one): with its copy in the log's buffer and a memtable it stays below where SlateDB stops taking writes. What is
+/// more waits its turn outside. Settlements have as much room of their own, so that enqueues cannot crowd them out.
+const ROOM_UNITS: u32 = 16 * 1_024;
+const UNIT: usize = 1_024;
+
+/// Which room a command takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// New work.
+    Intake,
+    /// Ends of claims, and what operators ask.
+    Settle,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) mailbox: mpsc::UnboundedSender<Request>,
+    intake: Arc<Semaphore>,
+    settle: Arc<Semaphore>,
+    pub(crate) leases: Leases,
+    pub(crate) ids: Ids,
+    pub(crate) clock: Arc<dyn Clock>,
+    mono_high: AtomicU64,
+    pub(crate) configs: Configs,
+    pub(crate) store: Store,
+    pub(crate) closed: watch::Sender<Option<CloseReason>>,
+    call_timeout: Duration,
+    next_watcher: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        mailbox: mpsc::UnboundedSender<Request>,
+        ids: Ids,
+        clock: Arc<dyn Clock>,
+        configs: Configs,
+        store: Store,
+        call_timeout: Duration,
+    ) -> Self {
+        let room = || Arc::new(Semaphore::new(ROOM_UNITS as usize));
+        Self {
+            mailbox,
+            intake: room(),
+            settle: room(),
+            leases: Leases::default(),
+            ids,
+            clock,
+            mono_high: AtomicU64::new(0),
+            configs,
+            store,
+            closed: watch::Sender::new(None),
+            call_timeout,
+            next_watcher: AtomicU64::new(0),
+        }
+    }
+
+    /// Monotonic milliseconds that leases are judged by. A clock that steps back stands still here.
+    pub(crate) fn mono_ms(&self) -> u64 {
+        let now = self.clock.monotonic_ms();
+        self.mono_high.fetch_max(now, Ordering::SeqCst).max(now)
+    }
+
+    /// A number for one who waits for a job's end.
+    pub(crate) fn watcher(&self) -> u64 {
+        self.next_watcher.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Why the handle serves no more, as an error.
+    pub(crate) fn closed_error(&self) -> Error {
+        Error::Closed(self.closed.borrow().clone().unwrap_or(CloseReason::Closed))
+    }
+
+    /// Refuses when the handle serves no more.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.borrow().is_some() { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    /// Sends a request that needs no room.
+    pub(crate) fn post(&self, request: Request) -> Result<()> {
+        self.check_open()?;
+        self.mailbox.send(request).map_err(|_| self.closed_error())
+    }
+
+    async fn room(&self, lane: Lane, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(ROOM_UNITS).clamp(1, ROOM_UNITS);
+        let room = match lane {
+            Lane::Intake => &self.intake,
+            Lane::Settle => &self.settle,
+        };
+        if let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
+            return Ok(permit);
+        }
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            permit = Arc::clone(room).acquire_many_owned(units) => permit.map_err(|_| self.closed_error()),
+            _ = closed.wait_for(Option::is_some) => Err(self.closed_error()),
+        }
+    }
+
+    /// Sends a command and waits for its answer, at most the call timeout. Dropped before it is accepted, nothing
+    /// happened; after that, it happens all the same.
+    pub(crate) async fn call<T>(
+        &self,
+        lane: Lane,
+        bytes: usize,
+        op: impl FnOnce(Reply<T>) -> Op,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let sent = async {
+            self.check_open()?;
+            let room = self.room(lane, bytes).await?;
+            let command = Command { op: op(reply), room: Some(room) };
+            self.post(Request::Command(Box::new(command)))?;
+            self.answer(answer).await
+        };
+        match env::within(self.call_timeout, sent).await {
+            Some(result) => result,
+            None => {
+                let waited_ms = super::prepare::millis(self.call_timeout);
+                Err(Error::NotConfirmed { waited_ms })
+            }
+        }
+    }
+
+    /// Sends a command and waits for its answer as long as it takes: for loops that wait an outage out.
+    pub(crate) async fn call_patiently<T>(
+        &self,
+        bytes: usize,
+        op: impl FnOnce(Reply<T>) -> Op,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.check_open()?;
+        let room = self.room(Lane::Settle, bytes).await?;
+        self.post(Request::Command(Box::new(Command { op: op(reply), room: Some(room) })))?;
+        self.answer(answer).await
+    }
+
+    /// Waits for an answer. The loop drops its replies when it ends.
+    pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+        answer.await.unwrap_or_else(|_| Err(self.closed_error()))
+    }
+}

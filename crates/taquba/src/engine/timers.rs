@@ -1,0 +1,81 @@
+//! Scheduled jobs, retries and signal timeouts fall due here, and the loop learns when to wake for the next one.
+
+use super::moves::Ready;
+use super::refill::{self, Page};
+use super::request::Request;
+use super::round::Round;
+use super::{Engine, ROUND_TIMERS};
+use crate::error::Result;
+use crate::lifecycle::wait;
+use crate::state::window::Entry;
+use crate::store::{keys, record};
+
+/// The nearest scheduled jobs that are kept in memory (8 MiB).
+pub(crate) const WINDOW_BYTES: usize = 8 * 1_024 * 1_024;
+/// How far the scheduled jobs' low-water mark may trail, in milliseconds.
+const LOW_SLACK_MS: u64 = 10_000;
+
+impl Engine {
+    /// Makes the scheduled jobs ready whose time has come.
+    pub(crate) fn promote_due(&mut self, round: &mut Round) {
+        for _ in 0..ROUND_TIMERS {
+            let due = match self.timers.window.first() {
+                Some(((run_at, _), entry)) if run_at <= round.stamp.now_ms => entry.job.clone(),
+                _ => break,
+            };
+            self.apply(wait::promote(&due), Ready::WhenDurable, round);
+        }
+        self.refill_timers();
+    }
+
+    /// Reads the next page of scheduled jobs when the window runs low.
+    pub(crate) fn refill_timers(&mut self) {
+        let Some(from) = self.timers.window.begin_scan(WINDOW_BYTES) else { return };
+        let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
+        tokio::spawn(async move {
+            let page = refill::scheduled(&store, from).await;
+            super::claims::pause_if_failed(&page).await;
+            // If the engine is gone, nobody needs the page.
+            drop(mailbox.send(Request::ScheduledPage(page)));
+        });
+    }
+
+    /// Takes a page of scheduled jobs.
+    pub(crate) fn scheduled_page(&mut self, page: Result<Page<(u64, u64)>>) {
+        match page {
+            Ok(page) => {
+                let rows = page.rows.into_iter();
+                let rows = rows.map(|(at, job, _)| (at, Entry { job, ready_round: 0 })).collect();
+                self.timers.window.merge(rows, page.end, |_| true);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not read scheduled jobs; trying again");
+                self.timers.window.abort_scan();
+            }
+        }
+    }
+
+    /// Writes the low-water mark of scheduled jobs when it must be lowered (in the very round that inserts below it)
+    /// or trails far.
+    pub(crate) fn mark_scheduled(&mut self, round: &mut Round) {
+        let first = self.timers.window.low().map(|(run_at, _)| run_at);
+        let low = first.unwrap_or(u64::MAX).min(round.stamp.now_ms);
+        let stored = self.timers.stored_low;
+        if low < stored || low > stored.saturating_add(LOW_SLACK_MS) {
+            self.timers.stored_low = low;
+            round.batch.put(keys::LOW_SCHEDULED.into(), record::encode_low(low));
+        }
+    }
+
+    /// Milliseconds until the next timer or lease falls due; `None` when there is none.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
+        let now_ms = self.shared.clock.now_ms();
+        let timer = self.timers.window.first().map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
+        let mono_ms = self.shared.mono_ms();
+        let lease = self.claims.next_check().map(|(at, _)| at.saturating_sub(mono_ms));
+        match (timer, lease) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Housekeeping of the store, driven by flushes and never by the clock: memtables go to the object store before replay
+//! gets long, level 0 is compacted, garbage is collected. An idle store makes no request for it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::env::{self, Instant};
+use crate::error::CloseReason;
+use crate::store::compact::{self, L0_DUE};
+use crate::store::db::Store;
+
+/// Log objects after which the memtable is written out, so that replay after a crash stays short.
+const FLUSHES_PER_MEMTABLE: u64 = 1_000;
+/// Compactions after which garbage is collected: each takes in at least four memtables.
+const COMPACTIONS_PER_COLLECTION: u32 = 2;
+/// Least time between two collections.
+const COLLECTION_PAUSE: Duration = Duration::from_secs(300);
+/// Least time between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs until the store ends.
+pub(crate) async fn run(
+    store: Store,
+    mut flushes: watch::Receiver<u64>,
+    mut closed: watch::Receiver<Option<CloseReason>>,
+) {
+    let work = async {
+        let mut memtable_at = 0;
+        let mut compactions = 0;
+        let mut collected_at: Option<Instant> = None;
+        while flushes.changed().await.is_ok() {
+            let now = *flushes.borrow_and_update();
+            if now >= memtable_at + FLUSHES_PER_MEMTABLE {
+                memtable_at = now;
+                warn_on_error("memtable flush", store.flush_memtable().await);
+            }
+            if store.progress().l0_tables() >= L0_DUE {
+                warn_on_error("compaction", compact::compact(&store).await);
+                compactions += 1;
+            }
+            let rested = collected_at.is_none_or(|at| env::now() - at >= COLLECTION_PAUSE);
+            if compactions >= COMPACTIONS_PER_COLLECTION && rested {
+                compactions = 0;
+                collected_at = Some(env::now());
+                warn_on_error("garbage collection", compact::collect(&store.location).await);
+            }
+            env::sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        _ = closed.wait_for(Option::is_some) => {}
+    }
+}
+
+/// Upkeep that fails is tried again at the next occasion; nothing depends on any one of them.
+fn warn_on_error(what: &'static str, result: crate::error::Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "{what} failed");
+    }
+}

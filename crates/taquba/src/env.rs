@@ -1,0 +1,51 @@
+//! The one door through which real time, sleeping and randomness enter. Nothing else may call them, so that one
+//! seed can replay a whole run; it owns no policy.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the module that the ban points to: every other place calls these functions"
+)]
+
+use std::future::Future;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point of the process's monotonic time. Follows tokio's clock, so a paused test runtime drives it.
+pub(crate) type Instant = tokio::time::Instant;
+
+/// Returns the monotonic time of this process.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns the wall clock in milliseconds since the Unix epoch; 0 if the host's clock is set before it.
+pub(crate) fn wall_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Sleeps for `duration` of monotonic time.
+pub(crate) async fn sleep(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// Sleeps until `at`.
+pub(crate) async fn sleep_until(at: Instant) {
+    tokio::time::sleep_until(at).await;
+}
+
+/// Runs `future` for at most `limit`; `None` when the limit passed first.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    tokio::time::timeout(limit, future).await.ok()
+}
+
+/// Returns 80 random bits for an id.
+pub(crate) fn id_entropy() -> u128 {
+    ulid::Ulid::new().random()
+}
+
+/// Returns milliseconds of monotonic time since the first call in this process.
+pub(crate) fn process_ms() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(std::time::Instant::now);
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,51 @@
+//! A durable task queue whose only infrastructure is an object-store bucket.
+
+mod clock;
+mod config;
+mod decide;
+mod effects;
+mod engine;
+mod env;
+mod error;
+mod lifecycle;
+mod limits;
+mod name;
+mod queue;
+mod record;
+mod state;
+mod store;
+mod url;
+pub mod worker;
+
+pub use slatedb::object_store;
+
+pub use clock::{Clock, MockClock, SystemClock};
+pub use config::{
+    DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD, EnqueueOptions, IntoOptionString, OpenOptions, QueueConfig,
+};
+pub use decide::{Changes, Facts, Reads, SignalFacts};
+pub use effects::{EnqueueRequest, SettlementEffects};
+pub use error::{CloseReason, Error, Result};
+pub use limits::{
+    MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
+};
+pub use name::QueueName;
+pub use queue::{Claim, KvPage, KvRange, LeaseHandle, Queue, QueueView};
+pub use record::{
+    CancelOutcome, EnqueueResult, JobPage, JobRecord, JobStatus, NackOutcome, QueueStats,
+    SignalDelivery, WaitOutcome, WakeOutcome,
+};
+pub use url::open_url;
+pub use worker::{
+    FailWith, PermanentFailure, Worker, WorkerError, WorkerHandle, run_worker,
+    run_worker_concurrent,
+};
+
+/// Sleeping, for the crates of this workspace: all time enters through one place.
+#[doc(hidden)]
+pub mod time {
+    /// Sleeps for `duration`.
+    pub async fn sleep(duration: std::time::Duration) {
+        crate::env::sleep(duration).await;
+    }
+}

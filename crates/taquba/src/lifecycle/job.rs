@@ -1,0 +1,163 @@
+//! A job as the engine thinks of it: what never changes, what does, and the state that owns its own data.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::name::QueueName;
+
+/// A job's id.
+pub(crate) type JobId = Arc<str>;
+
+/// What never changes in a job's life.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) id: JobId,
+    pub(crate) queue: QueueName,
+    pub(crate) priority: u32,
+    /// Given once, at enqueue; with the priority it is the job's place in line.
+    pub(crate) order: u64,
+    pub(crate) enqueued_at: u64,
+    pub(crate) max_attempts: u32,
+    /// The headers, encoded by the caller.
+    pub(crate) headers: Bytes,
+    pub(crate) payload: Payload,
+}
+
+/// Where a payload's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// In the job's own row.
+    Inline(Bytes),
+    /// In a row of its own, written once, of this many bytes; `bytes` when they are at hand.
+    Apart { size: u64, bytes: Option<Bytes> },
+}
+
+impl Payload {
+    /// The bytes, if they are at hand.
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Inline(bytes) => Some(bytes),
+            Self::Apart { bytes, .. } => bytes.as_ref(),
+        }
+    }
+}
+
+/// Where a job stands, with what only that state has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Pending,
+    Scheduled { run_at: u64 },
+    Claimed(Hold),
+    Done { completed_at: u64 },
+    Dead { failed_at: u64 },
+}
+
+/// What a claim adds to a job. The job's own row stays as it was: a claim writes only this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// The claim's row. Slots are reused, so that open finds all claims in a short scan.
+    pub(crate) slot: u32,
+    pub(crate) claimed_at: u64,
+    pub(crate) cancel_requested: bool,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) body: Arc<Body>,
+    /// Attempts that have ended and were charged; a claimed job is in attempt `attempts + 1`.
+    pub(crate) attempts: u32,
+    /// The opening in which a claim of it was last known to be durable, or in which it was enqueued.
+    pub(crate) epoch: u64,
+    pub(crate) last_error: Option<Arc<str>>,
+    /// Held while pending or scheduled, until the first claim.
+    pub(crate) dedup: Option<Arc<str>>,
+    /// Asked for in an earlier attempt; later claims start cancelled.
+    pub(crate) cancel_requested: bool,
+    /// The signal it waits for while scheduled.
+    pub(crate) signal_key: Option<Arc<str>>,
+    pub(crate) woken: Option<Woken>,
+    pub(crate) state: State,
+}
+
+/// How a wait ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Woken {
+    pub(crate) at: u64,
+    pub(crate) payload: Option<Bytes>,
+}
+
+/// A place in line: unique in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) priority: u32,
+    pub(crate) order: u64,
+}
+
+impl Job {
+    pub(crate) fn id(&self) -> &JobId {
+        &self.body.id
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.body.queue
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { priority: self.body.priority, order: self.body.order }
+    }
+
+    /// The attempts as a caller counts them: the running one included.
+    pub(crate) fn attempts_shown(&self) -> u32 {
+        match self.state {
+            State::Claimed(_) => self.attempts.saturating_add(1),
+            _ => self.attempts,
+        }
+    }
+
+    /// Whether it waits for its turn, and so still owns its dedup key.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Pending | State::Scheduled { .. })
+    }
+
+    /// The dedup key that it owns now.
+    pub(crate) fn owned_dedup(&self) -> Option<&Arc<str>> {
+        if self.is_waiting() { self.dedup.as_ref() } else { None }
+    }
+
+    /// The signal key that it waits for now.
+    pub(crate) fn awaited_signal(&self) -> Option<&Arc<str>> {
+        match self.state {
+            State::Scheduled { .. } => self.signal_key.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        match &self.state {
+            State::Claimed(hold) => Some(hold),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn wants_cancel(&self) -> bool {
+        self.cancel_requested || self.hold().is_some_and(|hold| hold.cancel_requested)
+    }
+
+    /// The job in another state, all else equal.
+    pub(crate) fn with(&self, state: State) -> Self {
+        Self { state, ..self.clone() }
+    }
+
+    /// Its state in a word, for errors.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Pending => "pending",
+            State::Scheduled { .. } => "scheduled",
+            State::Claimed(_) => "claimed",
+            State::Done { .. } => "done",
+            State::Dead { .. } => "dead",
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How a claim begins and how it ends: ack, retry, dead letter, release, expiry, interruption.
+
+use std::sync::Arc;
+
+use super::job::{Hold, Job, State};
+use super::{Ending, Move, Stamp};
+
+/// How long a failed job waits before its next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Backoff {
+    pub(crate) base_ms: u64,
+    pub(crate) max_ms: u64,
+}
+
+impl Backoff {
+    /// The delay after attempt `attempt` (1 is the first): doubling from the base, capped; zero base means none.
+    pub(crate) fn delay_ms(self, attempt: u32) -> u64 {
+        if self.base_ms == 0 {
+            return 0;
+        }
+        let factor = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
+        self.base_ms.saturating_mul(factor).min(self.max_ms)
+    }
+}
+
+/// A pending job is taken by a worker.
+pub(crate) fn claim(job: &Arc<Job>, slot: u32, now_ms: u64) -> Move {
+    let hold = Hold { slot, claimed_at: now_ms, cancel_requested: false };
+    Move::on(job, job.with(State::Claimed(hold)))
+}
+
+/// The worker is done with it.
+pub(crate) fn ack(job: &Arc<Job>, keep: bool, stamp: Stamp) -> Move {
+    Move::end(job, keep.then(|| completed(job, stamp)), Ending::Completed)
+}
+
+/// A claimed job as it is when done, kept or not.
+pub(crate) fn completed(job: &Job, stamp: Stamp) -> Job {
+    ended(job, State::Done { completed_at: stamp.now_ms }, stamp)
+}
+
+/// The attempt failed: wait and try again, or die when out of attempts.
+pub(crate) fn nack(job: &Arc<Job>, error: &str, backoff: Backoff, stamp: Stamp) -> Move {
+    if job.attempts_shown() >= job.body.max_attempts {
+        return dead_letter(job, error, stamp);
+    }
+    let state = match backoff.delay_ms(job.attempts_shown()) {
+        0 => State::Pending,
+        delay => State::Scheduled { run_at: stamp.now_ms.saturating_add(delay) },
+    };
+    let mut after = ended(job, state, stamp);
+    after.last_error = Some(error.into());
+    Move::on(job, after)
+}
+
+/// The job is given up, whatever attempts are left.
+pub(crate) fn dead_letter(job: &Arc<Job>, reason: &str, stamp: Stamp) -> Move {
+    let mut after = ended(job, State::Dead { failed_at: stamp.now_ms }, stamp);
+    after.last_error = Some(reason.into());
+    Move::end(job, Some(after), Ending::DeadLettered)
+}
+
+/// The lease ran out: at once for the next worker, or dead when out of attempts.
+pub(crate) fn expire(job: &Arc<Job>, stamp: Stamp) -> Move {
+    nack(job, "lease expired", Backoff { base_ms: 0, max_ms: 0 }, stamp)
+}
+
+/// The process that held it is gone. Its attempt counts, and the job still stands as one that was there at open.
+pub(crate) fn interrupt(job: &Arc<Job>, stamp: Stamp) -> Move {
+    if job.attempts_shown() >= job.body.max_attempts {
+        return dead_letter(job, "claim interrupted by process exit", stamp);
+    }
+    let mut after = ended(job, State::Pending, stamp);
+    after.epoch = job.epoch;
+    Move::on(job, after)
+}
+
+/// Nobody took the claim over: as if it had not happened. `keeps_dedup` when its dedup key is still free.
+pub(crate) fn release(job: &Arc<Job>, keeps_dedup: bool) -> Move {
+    let mut after = job.with(State::Pending);
+    if !keeps_dedup {
+        after.dedup = None;
+    }
+    after.cancel_requested |= job.wants_cancel();
+    Move::on(job, after)
+}
+
+/// The job after a claim that counts.
+fn ended(job: &Job, state: State, stamp: Stamp) -> Job {
+    Job {
+        attempts: job.attempts_shown(),
+        epoch: stamp.epoch,
+        dedup: None,
+        cancel_requested: job.wants_cancel(),
+        ..job.with(state)
+    }
+}

@@ -1,0 +1,53 @@
+//! What happens to a job that is not being worked on: it falls due, is woken, cancelled, or brought back from the dead.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::job::{Hold, Job, State, Woken};
+use super::{Ending, Move};
+
+/// A scheduled job's time has come.
+pub(crate) fn promote(job: &Arc<Job>) -> Move {
+    let mut after = job.with(State::Pending);
+    after.signal_key = None;
+    Move::on(job, after)
+}
+
+/// A scheduled job is woken early, with what the wake carries.
+pub(crate) fn wake(job: &Arc<Job>, payload: Option<Bytes>, now_ms: u64) -> Option<Move> {
+    if !matches!(job.state, State::Scheduled { .. }) {
+        return None;
+    }
+    let mut after = job.with(State::Pending);
+    after.signal_key = None;
+    after.woken = Some(Woken { at: now_ms, payload });
+    Some(Move::on(job, after))
+}
+
+/// What a cancel of this job does.
+pub(crate) fn cancel(job: &Arc<Job>) -> Option<Move> {
+    match &job.state {
+        State::Pending | State::Scheduled { .. } => Some(Move::end(job, None, Ending::Cancelled)),
+        State::Claimed(hold) => {
+            let hold = Hold { cancel_requested: true, ..hold.clone() };
+            Some(Move::on(job, job.with(State::Claimed(hold))))
+        }
+        State::Done { .. } | State::Dead { .. } => None,
+    }
+}
+
+/// A dead job gets all its attempts back.
+pub(crate) fn requeue(job: &Arc<Job>, epoch: u64) -> Option<Move> {
+    if !matches!(job.state, State::Dead { .. }) {
+        return None;
+    }
+    let after = Job {
+        attempts: 0,
+        epoch,
+        last_error: None,
+        cancel_requested: false,
+        ..job.with(State::Pending)
+    };
+    Some(Move::on(job, after))
+}

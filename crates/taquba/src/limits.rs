@@ -1,0 +1,92 @@
+//! Every size that a caller can meet, in one place, with the checks that refuse what is larger. Floors: none.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+
+/// Priority that is claimed before [`PRIORITY_NORMAL`]. Lower numbers are claimed earlier.
+pub const PRIORITY_HIGH: u32 = 100;
+/// The default priority.
+pub const PRIORITY_NORMAL: u32 = 1_000;
+/// Priority that is claimed after [`PRIORITY_NORMAL`].
+pub const PRIORITY_LOW: u32 = 10_000;
+/// Largest value that a caller's KV key holds, in bytes (256 KiB).
+pub const MAX_KV_VALUE_SIZE: usize = 262_144;
+/// Longest queue name, in bytes.
+pub const MAX_QUEUE_NAME_LEN: usize = 255;
+/// Longest caller-supplied job id, in bytes.
+pub(crate) const MAX_JOB_ID_LEN: usize = 128;
+/// Longest dedup key, in bytes (1 KiB).
+pub(crate) const MAX_DEDUP_KEY_LEN: usize = 1_024;
+/// Longest caller's KV key, in bytes (1 KiB). Empty is legal.
+pub(crate) const MAX_KV_KEY_LEN: usize = 1_024;
+/// Longest signal key, in bytes.
+pub(crate) const MAX_SIGNAL_KEY_LEN: usize = 256;
+/// Largest header, name and value together, in bytes (8 KiB).
+pub(crate) const MAX_HEADER_SIZE: usize = 8 * 1_024;
+/// Largest set of headers of one job, in bytes (64 KiB).
+pub(crate) const MAX_HEADERS_SIZE: usize = 64 * 1_024;
+/// How much of an error text is kept, in bytes (8 KiB).
+pub(crate) const MAX_ERROR_TEXT_LEN: usize = 8 * 1_024;
+/// Most entries (jobs, KV writes and deletes) of one effects set.
+pub(crate) const MAX_EFFECTS: usize = 1_000;
+/// Largest effects set, in bytes (4 MiB).
+pub(crate) const MAX_EFFECTS_SIZE: usize = 4 * 1_024 * 1_024;
+/// Most jobs of one batch call.
+pub(crate) const MAX_BATCH: usize = 10_000;
+/// Largest batch call, in bytes (64 MiB).
+pub(crate) const MAX_BATCH_SIZE: usize = 64 * 1_024 * 1_024;
+/// Largest payload of one job or signal, in bytes (64 MiB): what one batch call may carry.
+pub(crate) const MAX_PAYLOAD_SIZE: usize = MAX_BATCH_SIZE;
+
+/// Refuses `size` past `max`, naming `what` was too large.
+pub(crate) fn check(what: &'static str, size: usize, max: usize) -> Result<()> {
+    if size > max {
+        return Err(Error::TooLarge { what, size, max });
+    }
+    Ok(())
+}
+
+/// Refuses an id that is not 1..=128 bytes of `[A-Za-z0-9_-]`.
+pub(crate) fn check_job_id(id: &str) -> Result<()> {
+    let reason = if id.is_empty() {
+        "must not be empty"
+    } else if id.len() > MAX_JOB_ID_LEN {
+        "must be at most 128 bytes"
+    } else if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+        "may hold only A-Z, a-z, 0-9, '_' and '-'"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidId { id: id.to_owned(), reason })
+}
+
+/// Refuses headers past their caps.
+pub(crate) fn check_headers(headers: &HashMap<String, String>) -> Result<()> {
+    let mut total = 0;
+    for (name, value) in headers {
+        check("header", name.len() + value.len(), MAX_HEADER_SIZE)?;
+        total += name.len() + value.len();
+    }
+    check("headers", total, MAX_HEADERS_SIZE)
+}
+
+/// Refuses a KV key or value past its cap.
+pub(crate) fn check_kv(key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    check("KV key", key.len(), MAX_KV_KEY_LEN)?;
+    match value {
+        Some(v) if v.len() > MAX_KV_VALUE_SIZE => {
+            Err(Error::KvValueTooLarge { size: v.len(), max: MAX_KV_VALUE_SIZE })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Cuts an error text to its kept length, at a character boundary.
+pub(crate) fn clip_error(text: &str) -> &str {
+    let mut end = text.len().min(MAX_ERROR_TEXT_LEN);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or(text)
+}

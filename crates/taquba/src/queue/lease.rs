@@ -1,0 +1,119 @@
+//! Keeping a claim: leases are memory only, so renewing one is a plain call that waits for nothing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Claim, Queue};
+use crate::engine::Shared;
+use crate::engine::prepare::millis;
+use crate::error::{Error, Result};
+use crate::state::leases::{ClaimNo, Ended};
+
+/// Margin that [`LeaseHandle::ensure_at_least`] adds (5 s), so that work which ends on time can still be settled.
+const MARGIN: Duration = Duration::from_secs(5);
+
+fn refusal(ended: Ended) -> Error {
+    match ended {
+        Ended::Lost => Error::ClaimLost,
+        Ended::CancelRequested => Error::CancelRequested,
+    }
+}
+
+impl Queue {
+    /// Sets a claim's lease to end `extension` from now (earlier than before, if that is shorter) and returns that
+    /// time, in milliseconds since the Unix epoch. Memory only: nothing is stored.
+    ///
+    /// # Errors
+    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
+    pub fn renew_lease(&self, claim: &Claim, extension: Duration) -> Result<u64> {
+        let shared = &self.shared;
+        let until = shared.mono_ms().saturating_add(millis(extension));
+        shared.leases.renew(claim.number(), until).map_err(refusal)?;
+        Ok(shared.clock.now_ms().saturating_add(millis(extension)))
+    }
+
+    /// Returns when the lease of a job's live claim ends, in milliseconds since the Unix epoch; `None` when the job
+    /// is not claimed.
+    #[must_use]
+    pub fn lease_expiry(&self, _queue: &str, id: &str) -> Option<u64> {
+        let until = self.shared.leases.expiry_of(id)?;
+        let left = until.saturating_sub(self.shared.mono_ms());
+        Some(self.shared.clock.now_ms().saturating_add(left))
+    }
+
+    /// Returns a handle that keeps this claim's lease.
+    #[must_use]
+    pub fn lease_handle(&self, claim: &Claim) -> LeaseHandle {
+        LeaseHandle {
+            claim: Some((Arc::clone(&self.shared), claim.number())),
+            token: claim.cancel_token().clone(),
+        }
+    }
+}
+
+/// Keeps the lease of one claim; given to handlers. Clones keep the same lease.
+#[derive(Clone)]
+pub struct LeaseHandle {
+    claim: Option<(Arc<Shared>, ClaimNo)>,
+    token: CancellationToken,
+}
+
+impl LeaseHandle {
+    /// Returns a handle of no claim, for tests of handlers: it extends nothing and is never lost.
+    #[must_use]
+    pub fn detached() -> Self {
+        Self { claim: None, token: CancellationToken::new() }
+    }
+
+    /// Returns the token that fires when cancellation is requested or the store is lost.
+    #[must_use]
+    pub fn cancel_token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Makes the lease last at least `duration` from now, and 5 s more; never shortens it. Memory only.
+    ///
+    /// # Errors
+    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
+    pub fn ensure_at_least(&self, duration: Duration) -> Result<()> {
+        let Some((shared, claim)) = &self.claim else { return Ok(()) };
+        let until = shared.mono_ms().saturating_add(millis(duration.saturating_add(MARGIN)));
+        shared.leases.ensure(*claim, until).map_err(refusal)
+    }
+}
+
+/// Keeps a claim while a handler's future lives, up to its longest run time: no heartbeat to miss, whatever the lease.
+pub(crate) struct Keep {
+    shared: Arc<Shared>,
+    claim: ClaimNo,
+    lease: Duration,
+}
+
+impl Queue {
+    /// Keeps `claim` until the answer is dropped, for `max_run` at most. Then at least `lease` is left to settle it.
+    pub(crate) fn keep(&self, claim: &Claim, max_run: Duration, lease: Duration) -> Keep {
+        let shared = Arc::clone(&self.shared);
+        let until = shared.mono_ms().saturating_add(millis(max_run));
+        shared.leases.keep(claim.number(), until);
+        Keep { shared, claim: claim.number(), lease }
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        let until = self.shared.mono_ms().saturating_add(millis(self.lease));
+        self.shared.leases.let_go(self.claim, until);
+    }
+}
+
+impl fmt::Debug for LeaseHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseHandle")
+            .field("detached", &self.claim.is_none())
+            .field("cancelled", &self.token.is_cancelled())
+            .finish()
+    }
+}

@@ -1,0 +1,133 @@
+//! What operators and other code ask of jobs by id: cancel, wake, bring back, signal. Durable on return.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Queue;
+use crate::effects::SettlementEffects;
+use crate::engine::Lane;
+use crate::engine::prepare::size_of;
+use crate::engine::request::{Op, Request};
+use crate::error::Result;
+use crate::limits;
+use crate::name::QueueName;
+use crate::record::{CancelOutcome, EnqueueResult, SignalDelivery, WakeOutcome};
+
+impl Queue {
+    /// Cancels a job: one that waits is removed; one that is claimed is asked to stop (its token fires, its lease is
+    /// extended no more, and the request survives retries). Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
+    pub async fn cancel(&self, id: &str) -> Result<CancelOutcome> {
+        self.cancel_with(id, SettlementEffects::default()).await.map(|(outcome, _)| outcome)
+    }
+
+    /// As [`cancel`](Self::cancel); the effects apply only if the job is removed.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel); also what is wrong with the effects.
+    pub async fn cancel_with(
+        &self,
+        id: &str,
+        effects: SettlementEffects,
+    ) -> Result<(CancelOutcome, Vec<EnqueueResult>)> {
+        let effects = self.shared.configs.effects(effects)?;
+        let bytes = size_of(&effects);
+        let op = |reply| Op::Cancel { id: id.into(), effects, reply };
+        self.shared.call(Lane::Settle, bytes, op).await
+    }
+
+    /// Makes a scheduled job ready now, with what the wake carries. Durable on return.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel); [`Error::TooLarge`](crate::Error::TooLarge) past 4 MiB.
+    pub async fn wake_scheduled(
+        &self,
+        id: &str,
+        wake_payload: Option<Vec<u8>>,
+    ) -> Result<WakeOutcome> {
+        let bytes = wake_payload.as_ref().map_or(0, Vec::len);
+        limits::check("wake payload", bytes, limits::MAX_EFFECTS_SIZE)?;
+        let payload = wake_payload.map(Into::into);
+        let op = |reply| Op::Wake { id: id.into(), payload, reply };
+        self.shared.call(Lane::Settle, bytes, op).await
+    }
+
+    /// Gives a dead job all its attempts back and makes it pending. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`](crate::Error::JobNotFound); [`Error::InvalidState`](crate::Error::InvalidState) when it
+    /// is not dead; else as [`cancel`](Self::cancel).
+    pub async fn requeue_dead_job(&self, id: &str) -> Result<()> {
+        self.shared.call(Lane::Settle, 0, |reply| Op::Requeue { id: id.into(), reply }).await
+    }
+
+    /// Signals a key of a queue: wakes the job that waits for it
+    /// ([`EnqueueOptions::signal_key`](crate::EnqueueOptions::signal_key)), or keeps the signal for the next job that
+    /// does; a second signal replaces the kept one. Exactly one of the two happens, whatever comes at the same time.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::Error::TooLarge): key past 256 bytes, payload past 4 MiB; else as
+    /// [`cancel`](Self::cancel).
+    pub async fn send_signal(
+        &self,
+        queue: &str,
+        key: &str,
+        payload: Vec<u8>,
+    ) -> Result<SignalDelivery> {
+        limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+        limits::check("signal payload", payload.len(), limits::MAX_EFFECTS_SIZE)?;
+        let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
+        let bytes = payload.len();
+        let op = |reply| Op::Signal { queue, key, payload: payload.into(), reply };
+        self.shared.call(Lane::Settle, bytes, op).await
+    }
+
+    /// Removes the signal that is kept for a key; whether there was one. Durable on return.
+    ///
+    /// # Errors
+    /// As [`send_signal`](Self::send_signal).
+    pub async fn clear_signal(&self, queue: &str, key: &str) -> Result<bool> {
+        limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+        let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
+        self.shared.call(Lane::Settle, 0, |reply| Op::ClearSignal { queue, key, reply }).await
+    }
+
+    /// Returns a stream of the ids of jobs that the engine itself dead-letters on a queue from now on: a lease that
+    /// ran out in the last attempt, a payload that is gone. (What open dead-letters shows in the listing of dead
+    /// jobs.) It ends when the handle does; unread ids are kept in memory.
+    #[must_use]
+    pub fn engine_deaths(&self, queue: &str) -> mpsc::UnboundedReceiver<String> {
+        let (listener, deaths) = mpsc::unbounded_channel();
+        if let Ok(queue) = QueueName::new(queue) {
+            // A closed handle has no more news: the listener is dropped and the stream ends.
+            drop(self.shared.post(Request::Deaths(queue, listener)));
+        }
+        deaths
+    }
+
+    /// Ends the claims whose leases ran out, now instead of within 20 ms. For tests with a clock of their own.
+    ///
+    /// # Errors
+    /// [`Error::Closed`](crate::Error::Closed).
+    pub async fn reap_now(&self) -> Result<()> {
+        self.tick().await
+    }
+
+    /// Makes due scheduled jobs ready, now instead of within 20 ms. For tests with a clock of their own.
+    ///
+    /// # Errors
+    /// [`Error::Closed`](crate::Error::Closed).
+    pub async fn promote_scheduled_now(&self) -> Result<()> {
+        self.tick().await
+    }
+
+    async fn tick(&self) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.post(Request::Tick(reply))?;
+        self.shared.answer(answer).await
+    }
+}

@@ -1,0 +1,116 @@
+//! Ending claims. Every call here is durable when it returns, together with its effects; a claim settles once.
+
+use super::{Claim, Queue};
+use crate::decide::Verdict;
+use crate::effects::SettlementEffects;
+use crate::engine::Lane;
+use crate::engine::prepare::size_of;
+use crate::engine::request::Op;
+use crate::error::Result;
+use crate::record::{EnqueueResult, NackOutcome};
+
+impl Queue {
+    /// Completes a claimed job. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::ClaimLost`](crate::Error::ClaimLost) when the claim has ended, and nothing is changed;
+    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
+    ///
+    /// # Cancel safety
+    /// Dropped after it was accepted, the settlement happens all the same.
+    pub async fn ack(&self, claim: &Claim) -> Result<()> {
+        self.ack_with(claim, SettlementEffects::default()).await.map(drop)
+    }
+
+    /// Completes a claimed job and applies effects in the same commit; one result per enqueue. Durable on return.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack); also what is wrong with the effects, and then the claim goes on.
+    pub async fn ack_with(
+        &self,
+        claim: &Claim,
+        effects: SettlementEffects,
+    ) -> Result<Vec<EnqueueResult>> {
+        self.settle_now(claim, Verdict::Ack, effects).await.map(results)
+    }
+
+    /// Fails the attempt: the job is tried again after the queue's backoff, or dead-lettered when out of attempts.
+    /// `error` is kept up to 8 KiB. Durable on return.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack).
+    pub async fn nack(&self, claim: &Claim, error: &str) -> Result<()> {
+        self.nack_with(claim, error, SettlementEffects::default()).await.map(drop)
+    }
+
+    /// As [`nack`](Self::nack); the effects apply only if the job is dead-lettered. Durable on return.
+    ///
+    /// # Errors
+    /// As [`ack_with`](Self::ack_with).
+    pub async fn nack_with(
+        &self,
+        claim: &Claim,
+        error: &str,
+        effects: SettlementEffects,
+    ) -> Result<NackOutcome> {
+        self.settle_now(claim, Verdict::Nack(error.to_owned()), effects).await
+    }
+
+    /// Dead-letters a claimed job at once, whatever attempts are left. Durable on return.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack).
+    pub async fn dead_letter(&self, claim: &Claim, reason: &str) -> Result<()> {
+        self.dead_letter_with(claim, reason, SettlementEffects::default()).await.map(drop)
+    }
+
+    /// As [`dead_letter`](Self::dead_letter), with effects in the same commit. Durable on return.
+    ///
+    /// # Errors
+    /// As [`ack_with`](Self::ack_with).
+    pub async fn dead_letter_with(
+        &self,
+        claim: &Claim,
+        reason: &str,
+        effects: SettlementEffects,
+    ) -> Result<Vec<EnqueueResult>> {
+        self.settle_now(claim, Verdict::DeadLetter(reason.to_owned()), effects).await.map(results)
+    }
+
+    async fn settle_now(
+        &self,
+        claim: &Claim,
+        verdict: Verdict,
+        effects: SettlementEffects,
+    ) -> Result<NackOutcome> {
+        let effects = self.shared.configs.effects(effects)?;
+        let (bytes, claim) = (size_of(&effects), claim.number());
+        let op = |reply| Op::Settle { claim, verdict, effects, reply };
+        self.shared.call(Lane::Settle, bytes, op).await
+    }
+
+    /// As the calls above, but waits an outage of the store out instead of answering that it is not confirmed.
+    pub(crate) async fn settle_patiently(
+        &self,
+        claim: &Claim,
+        verdict: Verdict,
+        effects: SettlementEffects,
+    ) -> Result<NackOutcome> {
+        let effects = self.shared.configs.effects(effects)?;
+        let (bytes, claim) = (size_of(&effects), claim.number());
+        let op = |reply| Op::Settle { claim, verdict, effects, reply };
+        self.shared.call_patiently(bytes, op).await
+    }
+
+    /// Gives a claim back: as if the job had not been claimed. No attempt is charged.
+    pub(crate) fn give_back(&self, claim: &Claim) -> Result<()> {
+        self.shared.post(crate::engine::request::Request::Release(vec![claim.number()]))
+    }
+}
+
+fn results(outcome: NackOutcome) -> Vec<EnqueueResult> {
+    match outcome {
+        NackOutcome::Retried => Vec::new(),
+        NackOutcome::DeadLettered(results) => results,
+    }
+}

@@ -1,0 +1,291 @@
+//! Reading: counters, listings, records and a caller's rows.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, Stream};
+
+use super::kv_range::{self, KvPage, KvRange};
+use crate::engine::Shared;
+use crate::error::Result;
+use crate::lifecycle::job::{Job, State};
+use crate::name::QueueName;
+use crate::record::{JobPage, JobRecord, JobStatus, QueueStats};
+use crate::store::db::Snapshot;
+use crate::store::record::{self, Counters};
+use crate::store::scan::Row;
+use crate::store::{find, keys, shape};
+
+/// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
+///
+/// What it shows is in the store's memory, and most often durable; a call whose answer must survive a crash is one of
+/// the durable calls of [`Queue`](crate::Queue).
+#[derive(Clone)]
+pub struct QueueView {
+    shared: Arc<Shared>,
+}
+
+impl QueueView {
+    pub(crate) fn live(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    fn moment(&self) -> Result<Snapshot> {
+        self.shared.check_open()?;
+        self.shared.store.snapshot()
+    }
+
+    /// Returns how many jobs of a queue are in each state; zeros for a queue that never had one. One read.
+    ///
+    /// # Errors
+    /// [`Error::Closed`](crate::Error::Closed); [`Error::Storage`](crate::Error::Storage).
+    pub async fn stats(&self, queue: &str) -> Result<QueueStats> {
+        let key = keys::counters(&QueueName::new(queue)?);
+        let counters = match self.moment()?.get(&key).await? {
+            Some(value) => Counters::decode(value).map_err(|e| find::undecodable(&key, e))?,
+            None => Counters::default(),
+        };
+        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        Ok(QueueStats {
+            queue: queue.to_owned(),
+            pending: count(counters.pending),
+            claimed: count(counters.claimed),
+            done: count(counters.done),
+            dead: count(counters.dead),
+            scheduled: count(counters.scheduled),
+        })
+    }
+
+    /// Returns every queue that ever had a job, by length and name.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn list_queues(&self) -> Result<Vec<String>> {
+        let at = self.moment()?;
+        let end = vec![keys::COUNTERS + 1];
+        let mut scan = at.scan(Bound::Included(vec![keys::COUNTERS]), Some(end)).await?;
+        let mut queues = Vec::new();
+        while let Some(row) = scan.next().await? {
+            queues.extend(keys::queue_of(&row.key).map(str::to_owned));
+        }
+        Ok(queues)
+    }
+
+    /// Returns a job with its payload; `None` when there is none of this id.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
+    pub async fn get_job(&self, id: &str) -> Result<Option<JobRecord>> {
+        self.shared.check_open()?;
+        let slot = self.shared.leases.slot_of(id);
+        let job = find::job(&self.shared.store, id, slot).await?;
+        job.map(|job| shape::job_record(&job)).transpose()
+    }
+
+    /// Returns one page of a queue's jobs in a state: pending in claim order, scheduled by time, done in order of
+    /// completion, claimed and dead by id. `cursor` is the last page's `next_cursor`; a foreign one, or a `limit` of
+    /// zero, gives an empty page. Payloads that have a row of their own are left out. A record that cannot be decoded
+    /// is left out and logged.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn list_jobs(
+        &self,
+        queue: &str,
+        status: JobStatus,
+        cursor: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<JobPage> {
+        let queue = QueueName::new(queue)?;
+        if limit == 0 {
+            return Ok(JobPage::default());
+        }
+        let at = self.moment()?;
+        let claims = match status {
+            JobStatus::Pending | JobStatus::Claimed => find::claims(&at).await?,
+            _ => Vec::new(),
+        };
+        if status == JobStatus::Claimed {
+            return claimed_page(&at, &queue, claims, cursor, limit).await;
+        }
+        let prefix = match status {
+            JobStatus::Scheduled => vec![keys::SCHEDULED],
+            JobStatus::Done => keys::in_queue(keys::DONE, &queue),
+            JobStatus::Dead => keys::in_queue(keys::DEAD, &queue),
+            _ => keys::in_queue(keys::READY, &queue),
+        };
+        let held: std::collections::HashSet<Bytes> =
+            claims.into_iter().map(|claim| claim.main).collect();
+        let start = match cursor {
+            Some(cursor) if !cursor.starts_with(&prefix) => return Ok(JobPage::default()),
+            Some(cursor) => Bound::Excluded(cursor.to_vec()),
+            None => Bound::Included(prefix.clone()),
+        };
+        let mut scan = at.scan(start, keys::after_prefix(&prefix)).await?;
+        let mut page = JobPage::default();
+        let mut last = Bytes::new();
+        while let Some(Row { key, value, .. }) = scan.next().await? {
+            if page.jobs.len() == limit {
+                page.next_cursor = Some(last.to_vec());
+                break;
+            }
+            match record::decode_job(value) {
+                Ok(job) if *job.queue() == queue && !held.contains(&key) => {
+                    page.jobs.push(shape::job_record(&job)?);
+                    last = key;
+                }
+                Ok(_) => {}
+                Err(e) => tracing::error!(error = %find::undecodable(&key, e), "a job is not listed"),
+            }
+        }
+        Ok(page)
+    }
+
+    /// Streams a queue's jobs in a state, reading `page_size` at a time; as [`list_jobs`](Self::list_jobs).
+    pub fn jobs<'a>(
+        &'a self,
+        queue: &'a str,
+        status: JobStatus,
+        page_size: usize,
+    ) -> impl Stream<Item = Result<JobRecord>> + Send + 'a {
+        pages(move |cursor: Option<Vec<u8>>| async move {
+            let page = self.list_jobs(queue, status, cursor.as_deref(), page_size.max(1)).await?;
+            Ok((page.jobs, page.next_cursor))
+        })
+    }
+
+    /// Returns up to `limit` dead jobs of a queue by id, after `after_id`.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn dead_jobs(
+        &self,
+        queue: &str,
+        after_id: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>> {
+        let cursor = after_id.map(|id| keys::dead(&queue.to_owned(), id));
+        Ok(self.list_jobs(queue, JobStatus::Dead, cursor.as_deref(), limit).await?.jobs)
+    }
+
+    /// Returns the value of a caller's row; `None` when it is absent.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn kv_get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.shared.check_open()?;
+        self.shared.store.get(&keys::kv(key)).await
+    }
+
+    /// Returns up to `limit` of a caller's rows whose keys start with `prefix` and lie in `range` (of full keys), in
+    /// key order. An empty or reversed range gives an empty page.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn kv_scan(&self, prefix: &[u8], range: impl KvRange, limit: usize) -> Result<KvPage> {
+        self.scan_rows(kv_range::stored(prefix, &range), limit).await
+    }
+
+    async fn scan_rows(&self, range: Option<(Bound<Vec<u8>>, Vec<u8>)>, limit: usize) -> Result<KvPage> {
+        let mut page = KvPage::default();
+        let (Some((start, end)), true) = (range, limit > 0) else { return Ok(page) };
+        let mut scan = self.moment()?.scan(start, Some(end)).await?;
+        while let Some(row) = scan.next().await? {
+            if page.entries.len() == limit {
+                page.more = true;
+                break;
+            }
+            page.entries.push((row.key.get(1..).unwrap_or_default().to_vec(), row.value));
+        }
+        Ok(page)
+    }
+
+    /// Streams a caller's rows, reading `page_size` at a time; as [`kv_scan`](Self::kv_scan).
+    pub fn kv_entries<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        range: impl KvRange,
+        page_size: usize,
+    ) -> impl Stream<Item = Result<(Vec<u8>, Bytes)>> + Send + 'a {
+        // Boxed, so that the stream does not carry the type of a range it no longer holds.
+        let range = kv_range::stored(prefix, &range);
+        self.entries(range, page_size)
+    }
+
+    fn entries(
+        &self,
+        range: Option<(Bound<Vec<u8>>, Vec<u8>)>,
+        page_size: usize,
+    ) -> BoxStream<'_, Result<(Vec<u8>, Bytes)>> {
+        Box::pin(pages(move |last: Option<Vec<u8>>| {
+            let range = range.clone().map(|(start, end)| match last {
+                Some(last) => (Bound::Excluded(last), end),
+                None => (start, end),
+            });
+            async move {
+                let page = self.scan_rows(range, page_size.max(1)).await?;
+                let last = page.entries.last().filter(|_| page.more);
+                let next = last.map(|(key, _)| keys::kv(key).to_vec());
+                Ok((page.entries, next))
+            }
+        }))
+    }
+}
+
+impl std::fmt::Debug for QueueView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueView").finish_non_exhaustive()
+    }
+}
+
+/// One page of the claimed jobs of a queue, by id. They are as few as there are workers.
+async fn claimed_page(
+    at: &Snapshot,
+    queue: &QueueName,
+    claims: Vec<record::ClaimRow>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<JobPage> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for claim in claims {
+        if keys::queue_of(&claim.main) != Some(queue) {
+            continue;
+        }
+        if let Some(mut job) = find::record_at(at, &claim.main).await? {
+            job.state = State::Claimed(claim.hold);
+            jobs.push(job);
+        }
+    }
+    jobs.sort_by(|a, b| a.id().cmp(b.id()));
+    let after = |job: &Job| cursor.is_none_or(|cursor| job.id().as_bytes() > cursor);
+    let mut rest = jobs.iter().filter(|job| after(job));
+    let page: Vec<_> = rest.by_ref().take(limit).collect();
+    let next_cursor = match (rest.next(), page.last()) {
+        (Some(_), Some(last)) => Some(last.id().as_bytes().to_vec()),
+        _ => None,
+    };
+    let jobs = page.into_iter().map(shape::job_record).collect::<Result<_>>()?;
+    Ok(JobPage { jobs, next_cursor })
+}
+
+/// A stream of the items of pages, each page read when the one before is used up.
+fn pages<T: Send, C: Send, F>(
+    read: impl Fn(Option<C>) -> F + Send,
+) -> impl Stream<Item = Result<T>> + Send
+where
+    F: Future<Output = Result<(Vec<T>, Option<C>)>> + Send,
+{
+    let start = (Vec::new().into_iter(), Some(None), read);
+    stream::try_unfold(start, |(mut items, mut next, read)| async move {
+        loop {
+            if let Some(item) = items.next() {
+                return Ok(Some((item, (items, next, read))));
+            }
+            let Some(cursor) = next else { return Ok(None) };
+            let (page, after): (Vec<T>, Option<C>) = read(cursor).await?;
+            items = page.into_iter();
+            next = after.map(Some);
+        }
+    })
+}

@@ -1,0 +1,180 @@
+//! What callers see of a job, and the answers of queue calls. Shapes only; nothing here is stored as it is.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::QueueName;
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum JobStatus {
+    /// Ready to be claimed.
+    Pending,
+    /// Waits for its time, or for a signal.
+    Scheduled,
+    /// Held by a worker under a lease.
+    Claimed,
+    /// Completed, its record kept for the queue's retention.
+    Done,
+    /// Out of attempts or refused; kept for the queue's retention.
+    Dead,
+}
+
+/// One job as seen at one moment. All times are milliseconds since the Unix epoch by the queue's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Its id, unique in the store.
+    pub id: String,
+    /// Its queue.
+    pub queue: QueueName,
+    /// What the caller enqueued. Empty in the stored form of a large payload.
+    #[serde(with = "serde_bytes")]
+    pub payload: Vec<u8>,
+    /// Where a payload kept in an object of its own is; `None` when it is in the store itself.
+    pub payload_ref: Option<String>,
+    /// What the caller attached.
+    pub headers: HashMap<String, String>,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// Claims so far, the current one included.
+    pub attempts: u32,
+    /// Claims allowed.
+    pub max_attempts: u32,
+    /// When it was enqueued.
+    pub enqueued_at: u64,
+    /// When the current claim began; only while claimed.
+    pub claimed_at: Option<u64>,
+    /// When it becomes ready; only while scheduled.
+    pub run_at: Option<u64>,
+    /// Lower is claimed earlier.
+    pub priority: u32,
+    /// Why the latest failed attempt failed.
+    pub last_error: Option<String>,
+    /// The dedup key it still holds; released at its first claim.
+    pub dedup_key: Option<String>,
+    /// When it completed; only when done.
+    pub completed_at: Option<u64>,
+    /// When it was dead-lettered; only when dead.
+    pub failed_at: Option<u64>,
+    /// Whether cancellation was requested while it was claimed.
+    pub cancel_requested: bool,
+    /// When a wake or a signal ended its wait.
+    pub woken_at: Option<u64>,
+    /// What that wake or signal carried.
+    pub wake_payload: Option<Vec<u8>>,
+}
+
+impl JobRecord {
+    /// Tells whether a failure of this attempt dead-letters the job.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempts >= self.max_attempts
+    }
+}
+
+/// What an enqueue led to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum EnqueueResult {
+    /// A new job of this id.
+    New(String),
+    /// The dedup key is held by this job; nothing was enqueued.
+    AlreadyEnqueued(String),
+}
+
+impl EnqueueResult {
+    /// Returns the id of the job that now stands for the request.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::New(id) | Self::AlreadyEnqueued(id) => id,
+        }
+    }
+
+    /// Returns that id, owned.
+    #[must_use]
+    pub fn into_id(self) -> String {
+        match self {
+            Self::New(id) | Self::AlreadyEnqueued(id) => id,
+        }
+    }
+}
+
+/// What a cancel led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CancelOutcome {
+    /// The job was waiting and is gone.
+    Removed,
+    /// The job is claimed: the request is stored and its handler's token fires.
+    Requested,
+    /// No job of this id is waiting or claimed.
+    NotFound,
+}
+
+/// What a negative acknowledgement led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NackOutcome {
+    /// The job will be tried again; effects were dropped.
+    Retried,
+    /// The job was out of attempts; effects were applied, one result per enqueue.
+    DeadLettered(Vec<EnqueueResult>),
+}
+
+/// What waking a scheduled job led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WakeOutcome {
+    /// It is ready now.
+    Woken,
+    /// It exists but is not scheduled.
+    NotScheduled,
+    /// No job of this id.
+    NotFound,
+}
+
+/// What a signal by key led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SignalDelivery {
+    /// A waiting job took it and is ready.
+    Delivered,
+    /// Nobody waits for the key; the next job that does takes it at once.
+    Buffered,
+}
+
+/// How a job that was waited for ended.
+#[derive(Debug, Clone)]
+pub enum WaitOutcome {
+    /// It completed.
+    Done(Box<JobRecord>),
+    /// It was dead-lettered.
+    Dead(Box<JobRecord>),
+    /// It was cancelled before a worker took it.
+    Cancelled,
+    /// No job of this id was stored.
+    NotFound,
+}
+
+/// How many jobs of a queue are in each state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// The queue.
+    pub queue: String,
+    /// Ready.
+    pub pending: i64,
+    /// Held by workers.
+    pub claimed: i64,
+    /// Completed ever, kept or not; never decreases.
+    pub done: i64,
+    /// Dead-lettered and kept.
+    pub dead: i64,
+    /// Waiting for a time or a signal.
+    pub scheduled: i64,
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, Default)]
+pub struct JobPage {
+    /// The jobs, in the listing's order.
+    pub jobs: Vec<JobRecord>,
+    /// Where the next page starts; `None` at the end.
+    pub next_cursor: Option<Vec<u8>>,
+}

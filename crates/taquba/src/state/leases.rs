@@ -1,0 +1,184 @@
+//! Who may still settle which claim, and until when: one small table that the engine and the lease handles share. Held
+//! only for a few lines at a time, never over an await. Time is monotonic milliseconds; nothing here is stored.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::lifecycle::job::JobId;
+
+/// A claim's number; unique in this process.
+pub(crate) type ClaimNo = u64;
+
+/// One live claim.
+#[derive(Debug)]
+struct Lease {
+    id: JobId,
+    slot: u32,
+    expires_mono_ms: u64,
+    /// A worker loop keeps it until then, while its handler's future lives.
+    kept_until_mono_ms: u64,
+    cancel_requested: bool,
+    token: CancellationToken,
+}
+
+impl Lease {
+    fn ends(&self) -> u64 {
+        self.expires_mono_ms.max(self.kept_until_mono_ms)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    leases: HashMap<ClaimNo, Lease>,
+    by_id: HashMap<JobId, ClaimNo>,
+    /// No claim lives any more, and none can be added.
+    closed: bool,
+}
+
+impl Table {
+    fn remove(&mut self, claim: ClaimNo) {
+        if let Some(lease) = self.leases.remove(&claim)
+            && self.by_id.get(&lease.id) == Some(&claim)
+        {
+            self.by_id.remove(&lease.id);
+        }
+    }
+}
+
+/// Why a lease is not extended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Lost,
+    CancelRequested,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    table: Mutex<Table>,
+}
+
+impl Leases {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a claim's lease. Its token fires at once when the store is lost already.
+    pub(crate) fn add(
+        &self,
+        claim: ClaimNo,
+        id: &JobId,
+        slot: u32,
+        expires_mono_ms: u64,
+        token: CancellationToken,
+        cancel_requested: bool,
+    ) {
+        let mut table = self.table();
+        if table.closed || cancel_requested {
+            token.cancel();
+        }
+        if !table.closed {
+            let lease = Lease {
+                id: id.clone(),
+                slot,
+                expires_mono_ms,
+                kept_until_mono_ms: 0,
+                cancel_requested,
+                token,
+            };
+            table.by_id.insert(id.clone(), claim);
+            table.leases.insert(claim, lease);
+        }
+    }
+
+    /// Ends a claim: whoever still holds it has lost it.
+    pub(crate) fn end(&self, claim: ClaimNo) {
+        self.table().remove(claim);
+    }
+
+    /// Sets the time at which a claim's lease ends.
+    pub(crate) fn renew(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<(), Ended> {
+        self.change(claim, |lease| lease.expires_mono_ms = until_mono_ms)
+    }
+
+    /// Moves the end of a claim's lease to `until_mono_ms` if it is earlier.
+    pub(crate) fn ensure(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<(), Ended> {
+        self.change(claim, |lease| lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms))
+    }
+
+    fn change(&self, claim: ClaimNo, change: impl FnOnce(&mut Lease)) -> Result<(), Ended> {
+        let mut table = self.table();
+        let lease = table.leases.get_mut(&claim).ok_or(Ended::Lost)?;
+        if lease.cancel_requested {
+            return Err(Ended::CancelRequested);
+        }
+        change(lease);
+        Ok(())
+    }
+
+    /// Keeps a claim until a time, whatever its lease: its handler's future lives.
+    pub(crate) fn keep(&self, claim: ClaimNo, until_mono_ms: u64) {
+        if let Some(lease) = self.table().leases.get_mut(&claim) {
+            lease.kept_until_mono_ms = until_mono_ms;
+        }
+    }
+
+    /// The handler's future is gone; the lease lasts until `until_mono_ms` at least, for the settlement.
+    pub(crate) fn let_go(&self, claim: ClaimNo, until_mono_ms: u64) {
+        if let Some(lease) = self.table().leases.get_mut(&claim) {
+            lease.kept_until_mono_ms = 0;
+            lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms);
+        }
+    }
+
+    /// When a live claim's lease ends.
+    pub(crate) fn expiry(&self, claim: ClaimNo) -> Option<u64> {
+        self.table().leases.get(&claim).map(Lease::ends)
+    }
+
+    /// When the lease of a job's live claim ends.
+    pub(crate) fn expiry_of(&self, id: &str) -> Option<u64> {
+        let table = self.table();
+        let claim = table.by_id.get(id)?;
+        table.leases.get(claim).map(Lease::ends)
+    }
+
+    /// The slot of a job's live claim.
+    pub(crate) fn slot_of(&self, id: &str) -> Option<u32> {
+        let table = self.table();
+        let claim = table.by_id.get(id)?;
+        table.leases.get(claim).map(|lease| lease.slot)
+    }
+
+    /// Ends a claim if its lease ran out by `now`, and fires its token; true when it did. Judged and ended under one lock: from then on
+    /// renewals answer that it is lost, so an expiry that is about to commit cannot be overtaken by a renewal.
+    pub(crate) fn expire(&self, claim: ClaimNo, now_mono_ms: u64) -> bool {
+        let mut table = self.table();
+        let Some(lease) = table.leases.get(&claim).filter(|lease| lease.ends() <= now_mono_ms) else {
+            return false;
+        };
+        lease.token.cancel();
+        table.remove(claim);
+        true
+    }
+
+    /// Stores that cancellation was asked for; its token fires.
+    pub(crate) fn request_cancel(&self, claim: ClaimNo) {
+        if let Some(lease) = self.table().leases.get_mut(&claim) {
+            lease.cancel_requested = true;
+            lease.token.cancel();
+        }
+    }
+
+    /// The store is lost: every claim is, and every token fires.
+    pub(crate) fn close(&self) {
+        let mut table = self.table();
+        table.closed = true;
+        for (_, lease) in table.leases.drain() {
+            lease.token.cancel();
+        }
+        table.by_id.clear();
+    }
+}

@@ -1,0 +1,218 @@
+//! SlateDB behind a narrow door: commit a batch and get its sequence, watch durability, get, scan, flush, close.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use slatedb::config::{FlushOptions, FlushType, ScanOptions, Settings};
+use slatedb::db_cache::SplitCache;
+use slatedb::db_cache::moka::{MokaCache, MokaCacheOptions};
+use slatedb::{Db, DbSnapshot, DbStatus, ErrorKind};
+use tokio::sync::watch;
+
+use super::clock::StoreClock;
+use super::deadline::Deadline;
+use super::rows::Batch;
+use super::scan::Scan;
+use crate::error::{CloseReason, Error, Result};
+use crate::object_store::ObjectStore;
+
+/// Cache of indexes and filters, which every absent key and every scan needs (24 MiB), and of data blocks (40 MiB).
+const META_CACHE_BYTES: u64 = 24 * 1_024 * 1_024;
+const BLOCK_CACHE_BYTES: u64 = 40 * 1_024 * 1_024;
+/// A memtable of this size goes to the object store (16 MiB), so that replay after a crash and memory stay small.
+const L0_BYTES: usize = 16 * 1_024 * 1_024;
+/// Where SlateDB stops taking writes (64 MiB). The engine stops admitting work long before.
+pub(crate) const MAX_UNFLUSHED_BYTES: usize = 64 * 1_024 * 1_024;
+/// Polling is off: ownership is proved by PUTs and refreshes on demand, compaction runs on demand.
+const NEVER: Duration = Duration::from_secs(24 * 3_600);
+
+/// Where a store is, for those who open it again beside the writer (compaction, garbage collection).
+#[derive(Clone)]
+pub(crate) struct Location {
+    pub(crate) path: String,
+    pub(crate) main: Arc<dyn ObjectStore>,
+    pub(crate) wal: Option<Arc<dyn ObjectStore>>,
+}
+
+impl Location {
+    /// Bounds each request of both stores.
+    pub(crate) fn new(
+        path: &str,
+        main: Arc<dyn ObjectStore>,
+        wal: Option<Arc<dyn ObjectStore>>,
+        request_timeout: Duration,
+    ) -> Self {
+        let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+    }
+}
+
+/// An open store.
+#[derive(Clone)]
+pub(crate) struct Store {
+    db: Db,
+    pub(crate) clock: Arc<StoreClock>,
+    pub(crate) location: Location,
+}
+
+impl Store {
+    /// Opens (and so takes over) the store at a location, creating it when there is none.
+    pub(crate) async fn open(location: Location) -> Result<Self> {
+        let clock = Arc::new(StoreClock::default());
+        let settings = Settings {
+            flush_interval: None,
+            manifest_poll_interval: NEVER,
+            l0_sst_size_bytes: L0_BYTES,
+            l0_max_ssts: 32,
+            l0_max_ssts_per_key: 32,
+            max_unflushed_bytes: MAX_UNFLUSHED_BYTES,
+            min_filter_keys: 0,
+            compactor_options: None,
+            garbage_collector_options: None,
+            ..Settings::default()
+        };
+        let cache = |bytes| {
+            let options = MokaCacheOptions { max_capacity: bytes, ..MokaCacheOptions::default() };
+            Arc::new(MokaCache::new_with_opts(options)) as Arc<dyn slatedb::db_cache::DbCache>
+        };
+        let cache = SplitCache::new()
+            .with_block_cache(Some(cache(BLOCK_CACHE_BYTES)))
+            .with_meta_cache(Some(cache(META_CACHE_BYTES)))
+            .build();
+        let mut builder = Db::builder(location.path.clone(), Arc::clone(&location.main))
+            .with_settings(settings)
+            .with_system_clock(Arc::clone(&clock) as Arc<dyn slatedb_common::clock::SystemClock>)
+            .with_db_cache(Arc::new(cache), 0);
+        if let Some(wal) = &location.wal {
+            builder = builder.with_wal_object_store(Arc::clone(wal));
+        }
+        let db = builder.build().await?;
+        let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
+        clock.raise(last_tick);
+        Ok(Self { db, clock, location })
+    }
+
+    /// Writes a batch to memory and the log's buffer; answers its sequence. Durable once the watermark says so.
+    pub(crate) async fn write(&self, batch: Batch) -> Result<u64> {
+        Ok(self.db.write(batch.inner).await?.seqnum())
+    }
+
+    /// Pushes the log's buffer to the object store.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        Ok(self.db.flush().await?)
+    }
+
+    /// Writes the memtable to the object store, so that replay starts after it.
+    pub(crate) async fn flush_memtable(&self) -> Result<()> {
+        let options = FlushOptions { flush_type: FlushType::MemTable };
+        Ok(self.db.flush_with_options(options).await?)
+    }
+
+    /// Reads the manifest: proof of ownership, or the news that it is lost.
+    pub(crate) async fn refresh(&self) -> Result<()> {
+        Ok(self.db.refresh_manifest().await?)
+    }
+
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.db.get(key).await?)
+    }
+
+    /// A view of one moment, for reads that must fit together.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot { inner: self.db.snapshot()? })
+    }
+
+    /// Durability and the end of the store.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { status: self.db.subscribe() }
+    }
+
+    /// Closes without a last memtable flush: everything is in the log already.
+    pub(crate) async fn close(&self) -> Result<()> {
+        let options = slatedb::config::CloseOptions { flush_type: None };
+        Ok(self.db.close_with_options(options).await?)
+    }
+}
+
+fn read_ahead() -> ScanOptions {
+    ScanOptions::default().with_read_ahead_bytes(1_024 * 1_024).with_max_fetch_tasks(4)
+}
+
+/// One moment of the store.
+pub(crate) struct Snapshot {
+    inner: Arc<DbSnapshot>,
+}
+
+impl Snapshot {
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.inner.get(key).await?)
+    }
+
+    /// Rows from `from` to before `to` (`None`: to the end of all keys), reading ahead.
+    pub(crate) async fn scan(&self, from: Bound<Vec<u8>>, to: Option<Vec<u8>>) -> Result<Scan> {
+        let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
+        Ok(Scan::new(self.inner.scan_with_options(range, &read_ahead()).await?))
+    }
+}
+
+/// Watches what is durable and whether the store still is ours.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    status: watch::Receiver<DbStatus>,
+}
+
+impl Progress {
+    /// Every write of at most this sequence is in the object store.
+    pub(crate) fn durable_seq(&self) -> u64 {
+        self.status.borrow().durable_seq
+    }
+
+    /// The same, and from here on [`changed`](Self::changed) tells only of later news.
+    pub(crate) fn take_durable_seq(&mut self) -> u64 {
+        self.status.borrow_and_update().durable_seq
+    }
+
+    /// Why the store ended, if it did.
+    pub(crate) fn ended(&self) -> Option<CloseReason> {
+        self.status.borrow().close_reason.as_ref().map(close_reason)
+    }
+
+    /// How many level-0 tables wait for compaction.
+    pub(crate) fn l0_tables(&self) -> usize {
+        self.status.borrow().current_manifest.l0().len()
+    }
+
+    /// Returns when anything of it changed; an error when the store is gone.
+    pub(crate) async fn changed(&mut self) -> Result<(), CloseReason> {
+        match self.status.changed().await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.ended().unwrap_or(CloseReason::Closed)),
+        }
+    }
+}
+
+fn close_reason(reason: &slatedb::CloseReason) -> CloseReason {
+    match reason {
+        slatedb::CloseReason::Clean => CloseReason::Closed,
+        slatedb::CloseReason::Fenced => CloseReason::Fenced,
+        other => CloseReason::Failed(format!("the storage engine stopped: {other:?}")),
+    }
+}
+
+/// Why an error of the store ends the engine; `None` when it may pass.
+pub(crate) fn fatal(error: &Error) -> Option<CloseReason> {
+    match error {
+        Error::Closed(reason) => Some(reason.clone()),
+        Error::Storage(inner) => match inner.kind() {
+            ErrorKind::Closed(reason) => Some(match close_reason(&reason) {
+                CloseReason::Failed(_) => CloseReason::Failed(inner.to_string()),
+                reason => reason,
+            }),
+            ErrorKind::Unavailable => None,
+            _ => Some(CloseReason::Failed(inner.to_string())),
+        },
+        _ => None,
+    }
+}

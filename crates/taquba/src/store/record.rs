@@ -1,0 +1,311 @@
+//! The bytes of a job's record, a claim, counters and the mark. docs/layout.md shows each byte; golden tests hold it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::keys;
+use super::wire::{Malformed, Reader, put_bytes, put_u64};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, State, Woken};
+use crate::name::QueueName;
+
+/// Version of every value below; a record of another version is refused, never guessed.
+const VERSION: u8 = 1;
+
+const HAS_ERROR: u64 = 1;
+const HAS_DEDUP: u64 = 1 << 1;
+const CANCEL_REQUESTED: u64 = 1 << 2;
+const HAS_SIGNAL_KEY: u64 = 1 << 3;
+const WOKEN: u64 = 1 << 4;
+const WOKEN_WITH_PAYLOAD: u64 = 1 << 5;
+const PAYLOAD_APART: u64 = 1 << 6;
+const ALL_FLAGS: u64 = (1 << 7) - 1;
+
+const STATE_PENDING: u8 = 0;
+const STATE_SCHEDULED: u8 = 1;
+const STATE_DONE: u8 = 2;
+const STATE_DEAD: u8 = 3;
+
+/// Encodes a job's record. A claimed job's record is what it was while pending.
+pub(crate) fn encode_job(job: &Job) -> Bytes {
+    let body = &job.body;
+    let (state, at) = match job.state {
+        State::Pending | State::Claimed(_) => (STATE_PENDING, 0),
+        State::Scheduled { run_at } => (STATE_SCHEDULED, run_at),
+        State::Done { completed_at } => (STATE_DONE, completed_at),
+        State::Dead { failed_at } => (STATE_DEAD, failed_at),
+    };
+    let inline = match &body.payload {
+        Payload::Inline(bytes) => bytes.len(),
+        Payload::Apart { .. } => 0,
+    };
+    let mut out = Vec::with_capacity(96 + body.queue.len() + body.headers.len() + inline);
+    out.extend_from_slice(&[VERSION, state]);
+    put_u64(&mut out, flags(job));
+    for number in [
+        at,
+        body.enqueued_at,
+        body.order,
+        u64::from(body.priority),
+        u64::from(job.attempts),
+        u64::from(body.max_attempts),
+        job.epoch,
+    ] {
+        put_u64(&mut out, number);
+    }
+    put_bytes(&mut out, body.id.as_bytes());
+    put_bytes(&mut out, body.queue.as_bytes());
+    for text in [&job.last_error, &job.dedup, &job.signal_key].into_iter().flatten() {
+        put_bytes(&mut out, text.as_bytes());
+    }
+    if let Some(woken) = &job.woken {
+        put_u64(&mut out, woken.at);
+        if let Some(payload) = &woken.payload {
+            put_bytes(&mut out, payload);
+        }
+    }
+    put_bytes(&mut out, &body.headers);
+    match &body.payload {
+        Payload::Inline(bytes) => out.extend_from_slice(bytes),
+        Payload::Apart { size, .. } => put_u64(&mut out, *size),
+    }
+    out.into()
+}
+
+fn flags(job: &Job) -> u64 {
+    let apart = matches!(job.body.payload, Payload::Apart { .. });
+    let with_payload = job.woken.as_ref().is_some_and(|woken| woken.payload.is_some());
+    [
+        (job.last_error.is_some(), HAS_ERROR),
+        (job.dedup.is_some(), HAS_DEDUP),
+        (job.cancel_requested, CANCEL_REQUESTED),
+        (job.signal_key.is_some(), HAS_SIGNAL_KEY),
+        (job.woken.is_some(), WOKEN),
+        (with_payload, WOKEN_WITH_PAYLOAD),
+        (apart, PAYLOAD_APART),
+    ]
+    .into_iter()
+    .filter_map(|(set, flag)| set.then_some(flag))
+    .sum()
+}
+
+/// Decodes a job's record.
+pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
+    let mut r = Reader::new(value);
+    version(&mut r)?;
+    let tag = r.u8()?;
+    let flags = r.u64()?;
+    if flags & !ALL_FLAGS != 0 {
+        return Err("it has an unknown flag");
+    }
+    let at = r.u64()?;
+    let state = match tag {
+        STATE_PENDING => State::Pending,
+        STATE_SCHEDULED => State::Scheduled { run_at: at },
+        STATE_DONE => State::Done { completed_at: at },
+        STATE_DEAD => State::Dead { failed_at: at },
+        _ => return Err("it is in an unknown state"),
+    };
+    let enqueued_at = r.u64()?;
+    let order = r.u64()?;
+    let priority = r.u32()?;
+    let attempts = r.u32()?;
+    let max_attempts = r.u32()?;
+    let epoch = r.u64()?;
+    let id = r.text()?;
+    let queue = QueueName::new(r.text()?).map_err(|_| "its queue name is too long")?;
+    let mut text = |flag| -> Result<Option<Arc<str>>, Malformed> {
+        if flags & flag == 0 { Ok(None) } else { Ok(Some(r.text()?.into())) }
+    };
+    let (last_error, dedup, signal_key) =
+        (text(HAS_ERROR)?, text(HAS_DEDUP)?, text(HAS_SIGNAL_KEY)?);
+    let woken = decode_woken(&mut r, flags)?;
+    let headers = r.bytes()?;
+    decode_headers(&headers)?;
+    let payload = if flags & PAYLOAD_APART == 0 {
+        Payload::Inline(r.rest())
+    } else {
+        let size = r.u64()?;
+        r.end()?;
+        Payload::Apart { size, bytes: None }
+    };
+    let body = Body {
+        id: id.into(),
+        queue,
+        priority,
+        order,
+        enqueued_at,
+        max_attempts,
+        headers,
+        payload,
+    };
+    Ok(Job {
+        body: Arc::new(body),
+        attempts,
+        epoch,
+        last_error,
+        dedup,
+        cancel_requested: flags & CANCEL_REQUESTED != 0,
+        signal_key,
+        woken,
+        state,
+    })
+}
+
+fn decode_woken(r: &mut Reader, flags: u64) -> Result<Option<Woken>, Malformed> {
+    if flags & WOKEN == 0 {
+        return Ok(None);
+    }
+    let at = r.u64()?;
+    let payload = if flags & WOKEN_WITH_PAYLOAD == 0 { None } else { Some(r.bytes()?) };
+    Ok(Some(Woken { at, payload }))
+}
+
+fn version(r: &mut Reader) -> Result<(), Malformed> {
+    match r.u8()? {
+        VERSION => Ok(()),
+        _ => Err("it was written by another version"),
+    }
+}
+
+/// Encodes a claim's row: which job, since when, whether it is to stop.
+pub(crate) fn encode_claim(job: &Job, hold: &Hold) -> Bytes {
+    let mut out = Vec::with_capacity(48);
+    out.extend_from_slice(&[VERSION, u8::from(hold.cancel_requested)]);
+    put_u64(&mut out, hold.claimed_at);
+    out.extend_from_slice(&keys::ready(job.queue(), job.place()));
+    out.into()
+}
+
+/// What a claim's row says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ClaimRow {
+    pub(crate) hold: Hold,
+    /// The key of the claimed job's record.
+    pub(crate) main: Bytes,
+}
+
+/// Decodes a claim's row.
+pub(crate) fn decode_claim(key: &[u8], value: Bytes) -> Result<ClaimRow, Malformed> {
+    let slot = keys::claim_slot(key).ok_or("its key is malformed")?;
+    let mut r = Reader::new(value);
+    version(&mut r)?;
+    let cancel_requested = r.u8()? != 0;
+    let claimed_at = r.u64()?;
+    Ok(ClaimRow { hold: Hold { slot, claimed_at, cancel_requested }, main: r.rest() })
+}
+
+/// How many jobs of a queue are in each state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) pending: u64,
+    pub(crate) scheduled: u64,
+    pub(crate) claimed: u64,
+    /// Completed ever.
+    pub(crate) done: u64,
+    pub(crate) dead: u64,
+}
+
+impl Counters {
+    /// The counter of a state; completions are counted by the ending, not by the state.
+    pub(crate) fn of(&mut self, state: &State) -> Option<&mut u64> {
+        match state {
+            State::Pending => Some(&mut self.pending),
+            State::Scheduled { .. } => Some(&mut self.scheduled),
+            State::Claimed(_) => Some(&mut self.claimed),
+            State::Done { .. } => None,
+            State::Dead { .. } => Some(&mut self.dead),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = vec![VERSION];
+        for number in [self.pending, self.scheduled, self.claimed, self.done, self.dead] {
+            put_u64(&mut out, number);
+        }
+        out.into()
+    }
+
+    pub(crate) fn decode(value: Bytes) -> Result<Self, Malformed> {
+        let mut r = Reader::new(value);
+        version(&mut r)?;
+        let counters = Self {
+            pending: r.u64()?,
+            scheduled: r.u64()?,
+            claimed: r.u64()?,
+            done: r.u64()?,
+            dead: r.u64()?,
+        };
+        r.end()?;
+        Ok(counters)
+    }
+}
+
+/// The highest time, id and order number that were ever issued; rides in every batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) time_ms: u64,
+    pub(crate) id: u128,
+    pub(crate) order: u64,
+    /// How often the store was opened.
+    pub(crate) epoch: u64,
+}
+
+impl Mark {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(40);
+        out.push(VERSION);
+        put_u64(&mut out, self.time_ms);
+        out.extend_from_slice(&self.id.to_be_bytes());
+        put_u64(&mut out, self.order);
+        put_u64(&mut out, self.epoch);
+        out.into()
+    }
+
+    pub(crate) fn decode(value: Bytes) -> Result<Self, Malformed> {
+        let mut r = Reader::new(value);
+        version(&mut r)?;
+        let time_ms = r.u64()?;
+        let id = r.take(16)?.as_ref().try_into().map(u128::from_be_bytes).map_err(|_| "it ends early")?;
+        let mark = Self { time_ms, id, order: r.u64()?, epoch: r.u64()? };
+        r.end()?;
+        Ok(mark)
+    }
+}
+
+/// Encodes a low-water row.
+pub(crate) fn encode_low(at: u64) -> Bytes {
+    Bytes::copy_from_slice(&at.to_be_bytes())
+}
+
+/// Decodes a low-water row.
+pub(crate) fn decode_low(value: &[u8]) -> Result<u64, Malformed> {
+    value.try_into().map(u64::from_be_bytes).map_err(|_| "it is not 8 bytes")
+}
+
+/// Encodes headers, sorted by name so that equal headers are equal bytes.
+pub(crate) fn encode_headers<'a>(headers: impl Iterator<Item = (&'a String, &'a String)>) -> Bytes {
+    let mut sorted: Vec<_> = headers.collect();
+    if sorted.is_empty() {
+        return Bytes::new();
+    }
+    sorted.sort_unstable();
+    let mut out = Vec::new();
+    for (name, value) in sorted {
+        put_bytes(&mut out, name.as_bytes());
+        put_bytes(&mut out, value.as_bytes());
+    }
+    out.into()
+}
+
+/// Decodes headers.
+pub(crate) fn decode_headers(
+    bytes: &Bytes,
+) -> Result<std::collections::HashMap<String, String>, Malformed> {
+    let mut r = Reader::new(bytes.clone());
+    let mut headers = std::collections::HashMap::new();
+    while !r.is_empty() {
+        headers.insert(r.text()?, r.text()?);
+    }
+    Ok(headers)
+}

@@ -1,0 +1,59 @@
+//! From a stored job to the record that callers see.
+
+use crate::error::{Error, Result};
+use crate::lifecycle::job::{Job, Payload, State};
+use crate::record::{JobRecord, JobStatus};
+use crate::store::record::decode_headers;
+
+/// Shapes a job. A payload whose bytes are not at hand shows empty.
+pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
+    let body = &job.body;
+    let headers = decode_headers(&body.headers)
+        .map_err(|e| Error::Deserialization(format!("headers of job {:?}: {e}", body.id)))?;
+    let mut record = JobRecord {
+        id: body.id.as_ref().to_owned(),
+        queue: body.queue.clone(),
+        payload: body.payload.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default(),
+        payload_ref: None,
+        headers,
+        status: JobStatus::Pending,
+        attempts: job.attempts_shown(),
+        max_attempts: body.max_attempts,
+        enqueued_at: body.enqueued_at,
+        claimed_at: None,
+        run_at: None,
+        priority: body.priority,
+        last_error: job.last_error.as_deref().map(str::to_owned),
+        dedup_key: job.owned_dedup().map(|key| key.as_ref().to_owned()),
+        completed_at: None,
+        failed_at: None,
+        cancel_requested: job.wants_cancel(),
+        woken_at: job.woken.as_ref().map(|woken| woken.at),
+        wake_payload: job.woken.as_ref().and_then(|w| w.payload.as_ref()).map(|p| p.to_vec()),
+    };
+    match &job.state {
+        State::Pending => {}
+        State::Scheduled { run_at } => {
+            record.status = JobStatus::Scheduled;
+            record.run_at = Some(*run_at);
+        }
+        State::Claimed(hold) => {
+            record.status = JobStatus::Claimed;
+            record.claimed_at = Some(hold.claimed_at);
+        }
+        State::Done { completed_at } => {
+            record.status = JobStatus::Done;
+            record.completed_at = Some(*completed_at);
+        }
+        State::Dead { failed_at } => {
+            record.status = JobStatus::Dead;
+            record.failed_at = Some(*failed_at);
+        }
+    }
+    Ok(record)
+}
+
+/// Whether the payload's bytes still have to be read from their own row.
+pub(crate) fn lacks_payload(job: &Job) -> bool {
+    matches!(job.body.payload, Payload::Apart { bytes: None, .. })
+}
