@@ -53,7 +53,10 @@ impl MockClock {
     /// Creates a clock that shows `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
-        Self { now: Arc::new(AtomicU64::new(now_ms)), advanced: Arc::new(watch::Sender::new(now_ms)) }
+        Self {
+            now: Arc::new(AtomicU64::new(now_ms)),
+            advanced: Arc::new(watch::Sender::new(now_ms)),
+        }
     }
 
     /// Moves time forward (saturating) and wakes every timer that waits on this clock.
@@ -61,7 +64,9 @@ impl MockClock {
         let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         let before = self
             .now
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by_ms)))
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| {
+                Some(now.saturating_add(by_ms))
+            })
             .unwrap_or_else(|now| now);
         self.advanced.send_replace(before.saturating_add(by_ms));
     }

@@ -8,6 +8,12 @@ use bytes::Bytes;
 use crate::effects::{EnqueueRequest, SettlementEffects};
 use crate::record::JobRecord;
 
+/// How a KV value gives a job's id.
+pub type IdInValue = fn(&[u8]) -> Option<String>;
+
+/// A decision as a boxed function: see [`Queue::decide`](crate::Queue::decide).
+pub type DecideFn = Box<dyn FnOnce(&Facts, &mut Changes) + Send>;
+
 /// What a decision needs to know. Everything named is reserved from before it is read until the decision commits, so
 /// no other change can come between.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +23,7 @@ pub struct Reads {
     /// Jobs by id.
     pub jobs: Vec<String>,
     /// Jobs whose id a KV row names: the row's key and how its value gives the id.
-    pub jobs_in_kv: Vec<(Vec<u8>, fn(&[u8]) -> Option<String>)>,
+    pub jobs_in_kv: Vec<(Vec<u8>, IdInValue)>,
     /// Signal keys, each with its queue.
     pub signals: Vec<(String, String)>,
     /// Dedup keys, each with its queue, of jobs that the decision may enqueue.
@@ -33,8 +39,10 @@ impl Reads {
         for request in requests {
             let options = &request.options;
             let in_queue = |key: &String| (request.queue.clone(), key.clone());
-            self.dedup_keys.extend(options.dedup_key.as_ref().map(in_queue));
-            self.signals.extend(options.signal_key.as_ref().map(in_queue));
+            self.dedup_keys
+                .extend(options.dedup_key.as_ref().map(in_queue));
+            self.signals
+                .extend(options.signal_key.as_ref().map(in_queue));
             self.new_ids.extend(options.id_override.clone());
         }
         self
@@ -78,7 +86,10 @@ impl Facts {
     /// Returns where a signal key that was named stands.
     #[must_use]
     pub fn signal(&self, queue: &str, key: &str) -> SignalFacts {
-        self.signals.get(&(queue.to_owned(), key.to_owned())).cloned().unwrap_or_default()
+        self.signals
+            .get(&(queue.to_owned(), key.to_owned()))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 

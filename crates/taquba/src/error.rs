@@ -36,7 +36,9 @@ pub enum Error {
     Closed(CloseReason),
     /// The store did not confirm in time ([`OpenOptions::call_timeout`](crate::OpenOptions::call_timeout)). The
     /// change may or may not have happened; it happens whole or not at all.
-    #[error("not confirmed within {waited_ms} ms: the change may or may not have happened; read before retrying")]
+    #[error(
+        "not confirmed within {waited_ms} ms: the change may or may not have happened; read before retrying"
+    )]
     NotConfirmed {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -73,7 +75,10 @@ pub enum Error {
         max: usize,
     },
     /// One effects set both writes and deletes a key.
-    #[error("one settlement both writes and deletes KV key {:?}", String::from_utf8_lossy(key))]
+    #[error(
+        "one settlement both writes and deletes KV key {:?}",
+        String::from_utf8_lossy(key)
+    )]
     ConflictingKvEffect {
         /// The key.
         key: Vec<u8>,

@@ -23,7 +23,7 @@ pub use clock::{Clock, MockClock, SystemClock};
 pub use config::{
     DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD, EnqueueOptions, IntoOptionString, OpenOptions, QueueConfig,
 };
-pub use decide::{Changes, Facts, Reads, SignalFacts};
+pub use decide::{Changes, DecideFn, Facts, IdInValue, Reads, SignalFacts};
 pub use effects::{EnqueueRequest, SettlementEffects};
 pub use error::{CloseReason, Error, Result};
 pub use limits::{
@@ -37,8 +37,8 @@ pub use record::{
 };
 pub use url::open_url;
 pub use worker::{
-    FailWith, PermanentFailure, Worker, WorkerError, WorkerHandle, run_worker,
-    run_worker_concurrent,
+    ClaimHandler, FailWith, PermanentFailure, Settlement, Worker, WorkerError, WorkerHandle,
+    WorkerOptions, run_claim_handler, run_claim_handler_with, run_worker, run_worker_concurrent,
 };
 
 /// Sleeping, for the crates of this workspace: all time enters through one place.

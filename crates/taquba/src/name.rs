@@ -23,7 +23,10 @@ impl QueueName {
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         if name.len() > MAX_QUEUE_NAME_LEN {
-            return Err(Error::InvalidQueueName { queue: name, reason: "must be at most 255 bytes" });
+            return Err(Error::InvalidQueueName {
+                queue: name,
+                reason: "must be at most 255 bytes",
+            });
         }
         Ok(Self(name.into()))
     }

@@ -28,12 +28,17 @@ impl Engine {
     /// A worker wants jobs.
     pub(crate) fn want(&mut self, request: ClaimRequest, round: &mut Round) {
         round.look.insert(request.queue.clone());
-        self.idle.entry(request.queue.clone()).or_default().push_back(request);
+        self.idle
+            .entry(request.queue.clone())
+            .or_default()
+            .push_back(request);
     }
 
     /// Serves the workers that wait for jobs of a queue, in their order.
     pub(crate) fn serve(&mut self, queue: &QueueName, round: &mut Round) {
-        let Some(mut line) = self.idle.remove(queue.as_str()) else { return };
+        let Some(mut line) = self.idle.remove(queue.as_str()) else {
+            return;
+        };
         while let Some(request) = line.pop_front() {
             if request.reply.is_closed() {
                 continue;
@@ -109,9 +114,20 @@ impl Engine {
         let claim = self.apply(change, Ready::Now, round)?;
         let until = round.mono_ms.saturating_add(lease_ms);
         let token = CancellationToken::new();
-        self.shared.leases.add(claim, held.id(), slot, until, token.clone(), held.wants_cancel());
+        self.shared.leases.add(
+            claim,
+            held.id(),
+            slot,
+            until,
+            token.clone(),
+            held.wants_cancel(),
+        );
         self.claims.check_at(claim, until);
-        Some(Grant { claim, job: held, token })
+        Some(Grant {
+            claim,
+            job: held,
+            token,
+        })
     }
 
     /// Sends claims to their worker: once they are in the store's memory if ownership was just proved, else once they
@@ -129,9 +145,17 @@ impl Engine {
     /// Claims that reached no worker go back to where they were.
     pub(crate) fn take_back(&mut self, claims: Vec<ClaimNo>, round: &mut Round) {
         for claim in claims {
-            let Some(job) = self.claims.get(claim) else { continue };
+            let Some(job) = self.claims.get(claim) else {
+                continue;
+            };
             if job.dedup.is_some() {
-                self.accept(Command { op: Op::Release { claim }, room: None }, round);
+                self.accept(
+                    Command {
+                        op: Op::Release { claim },
+                        room: None,
+                    },
+                    round,
+                );
             } else {
                 self.release(claim, &Found::default(), round);
             }
@@ -142,7 +166,9 @@ impl Engine {
     /// comes before the mark and the claim goes on, or learns that it is lost.
     pub(crate) fn expire_leases(&mut self, round: &mut Round) {
         for _ in 0..ROUND_TIMERS {
-            let Some((at, claim)) = self.claims.next_check() else { return };
+            let Some((at, claim)) = self.claims.next_check() else {
+                return;
+            };
             if at > round.mono_ms {
                 return;
             }
@@ -159,7 +185,9 @@ impl Engine {
     }
 
     fn expire(&mut self, claim: ClaimNo, round: &mut Round) {
-        let Some(job) = self.claims.get(claim).cloned() else { return };
+        let Some(job) = self.claims.get(claim).cloned() else {
+            return;
+        };
         let change = settle::expire(&job, round.stamp);
         let died = change.ending.is_some();
         tracing::warn!(job = %job.id(), queue = %job.queue(), died, "lease expired");
@@ -215,7 +243,8 @@ impl Engine {
             }
             Err(error) => {
                 tracing::warn!(%error, %queue, priority, "could not read ready jobs; trying again");
-                self.queues.with_window(&queue, priority, |window| window.abort_scan());
+                self.queues
+                    .with_window(&queue, priority, |window| window.abort_scan());
             }
         }
         round.look.insert(queue);

@@ -32,13 +32,20 @@ impl Engine {
                 let done = self.enqueue(lead, what, found, round);
                 answer(reply, done)
             }
-            Op::Settle { claim, verdict, effects, reply } => {
+            Op::Settle {
+                claim,
+                verdict,
+                effects,
+                reply,
+            } => {
                 let done = self.settle(claim, &verdict, effects, found, round);
                 answer(reply, done)
             }
-            Op::Decide { claim, reads, decide } => {
-                self.run_decision(claim, &reads, decide, found, round)
-            }
+            Op::Decide {
+                claim,
+                reads,
+                decide,
+            } => self.run_decision(claim, &reads, decide, found, round),
             Op::Cancel { id, effects, reply } => {
                 let done = self.cancel(&id, effects, found, round);
                 answer(reply, done)
@@ -47,13 +54,21 @@ impl Engine {
                 let done = self.wake(&id, payload, found, round);
                 answer(reply, Ok(done))
             }
-            Op::Signal { queue, key, payload, reply } => {
+            Op::Signal {
+                queue,
+                key,
+                payload,
+                reply,
+            } => {
                 let done = self.signal(queue, key, payload, found, round);
                 answer(reply, Ok(done))
             }
             Op::ClearSignal { queue, key, reply } => {
                 let stored = keys::signal(&queue, &key);
-                let buffered = found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
+                let buffered = found
+                    .signals
+                    .get(&(queue, key))
+                    .is_some_and(|s| s.buffered.is_some());
                 if buffered {
                     round.batch.delete(&stored);
                 }
@@ -63,7 +78,11 @@ impl Engine {
                 let done = self.requeue(&id, found, round);
                 answer(reply, done)
             }
-            Op::Compare { compares, effects, reply } => {
+            Op::Compare {
+                compares,
+                effects,
+                reply,
+            } => {
                 let done = self.compare(&compares, effects, found, round);
                 answer(reply, done)
             }
@@ -187,7 +206,9 @@ impl Engine {
     fn request_cancel(&mut self, change: Move, round: &mut Round) {
         let order = change.after.as_ref().map(|job| job.body.order);
         self.apply(change, Ready::WhenDurable, round);
-        let claim = order.and_then(|order| self.claims.of_order(order)).map(|(claim, _)| claim);
+        let claim = order
+            .and_then(|order| self.claims.of_order(order))
+            .map(|(claim, _)| claim);
         let shared = Arc::clone(&self.shared);
         round.durable.push(Box::new(move |_| {
             if let Some(claim) = claim {
@@ -203,7 +224,9 @@ impl Engine {
         found: &Found,
         round: &mut Round,
     ) -> WakeOutcome {
-        let Some(job) = self.found_job(id, found) else { return WakeOutcome::NotFound };
+        let Some(job) = self.found_job(id, found) else {
+            return WakeOutcome::NotFound;
+        };
         match wait::wake(&job, payload, round.stamp.now_ms) {
             Some(change) => {
                 self.apply(change, Ready::WhenDurable, round);
@@ -224,7 +247,8 @@ impl Engine {
     ) -> SignalDelivery {
         let stored = keys::signal(&queue, &key);
         let waiter = found.waiters.get(&(queue, key));
-        let woken = waiter.and_then(|job| wait::wake(job, Some(payload.clone()), round.stamp.now_ms));
+        let woken =
+            waiter.and_then(|job| wait::wake(job, Some(payload.clone()), round.stamp.now_ms));
         match woken {
             Some(change) => {
                 self.apply(change, Ready::WhenDurable, round);
@@ -258,7 +282,10 @@ impl Engine {
     ) -> Result<Option<Vec<EnqueueResult>>> {
         let holds = compares.iter().all(|(key, expected)| {
             let caller_key = key.get(1..).unwrap_or_default();
-            found.kv.get(caller_key).is_some_and(|stored| stored == expected)
+            found
+                .kv
+                .get(caller_key)
+                .is_some_and(|stored| stored == expected)
         });
         if !holds {
             return Ok(None);
@@ -291,7 +318,9 @@ impl Engine {
 
     /// Gives back a claim that reached no worker.
     pub(crate) fn release(&mut self, claim: ClaimNo, found: &Found, round: &mut Round) {
-        let Some(job) = self.claims.get(claim).cloned() else { return };
+        let Some(job) = self.claims.get(claim).cloned() else {
+            return;
+        };
         let free = |key: &Arc<str>| {
             let at = (job.queue().clone(), Arc::clone(key));
             found.dedup.get(&at).is_some_and(Option::is_none)
@@ -303,7 +332,10 @@ impl Engine {
     /// A job as it is now: the claims know better than its stored record.
     fn found_job(&self, id: &JobId, found: &Found) -> Option<Arc<Job>> {
         let stored = found.jobs.get(id)?.as_ref()?;
-        let claimed = self.claims.of_order(stored.body.order).map(|(_, job)| Arc::clone(job));
+        let claimed = self
+            .claims
+            .of_order(stored.body.order)
+            .map(|(_, job)| Arc::clone(job));
         Some(claimed.unwrap_or_else(|| Arc::clone(stored)))
     }
 
@@ -344,7 +376,10 @@ impl Engine {
             jobs.insert(id.as_ref().to_owned(), record);
         }
         let signals = found.signals.iter().map(|((queue, key), facts)| {
-            ((queue.as_str().to_owned(), key.as_ref().to_owned()), facts.clone())
+            (
+                (queue.as_str().to_owned(), key.as_ref().to_owned()),
+                facts.clone(),
+            )
         });
         debug_assert!(reads.kv.iter().all(|key| found.kv.contains_key(key)));
         Ok(Facts {
@@ -374,7 +409,10 @@ impl Engine {
         };
         let mut prepared = self.shared.configs.effects(changes.effects)?;
         for job in &mut prepared.jobs {
-            job.id_issued = job.id.as_ref().is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
+            job.id_issued = job
+                .id
+                .as_ref()
+                .is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
         }
         let plan = self.plan(prepared, found, false, round)?;
         if let Some(change) = settled {

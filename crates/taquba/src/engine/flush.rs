@@ -4,11 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::owner::Ownership;
+use super::request::Request;
 use crate::env::{self, Instant};
-use crate::store::db::{MAX_UNFLUSHED_BYTES, Store};
+use crate::store::db::{MAX_UNFLUSHED_BYTES, Store, fatal};
+
+/// Pause after a flush that failed for a reason that may pass.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the loop tells about what it has written.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,7 +66,11 @@ impl FlushPolicy {
         if let (Some(interval), Some(last)) = (self.interval, last_start) {
             due = due.max(last + interval);
         }
-        if due <= now { Action::Flush } else { Action::At(due) }
+        if due <= now {
+            Action::Flush
+        } else {
+            Action::At(due)
+        }
     }
 }
 
@@ -75,6 +83,7 @@ pub(crate) async fn run(
     mut demand: watch::Receiver<Demand>,
     ownership: Arc<Ownership>,
     landed: watch::Sender<u64>,
+    lost: mpsc::UnboundedSender<Request>,
 ) {
     let mut last_start = None;
     loop {
@@ -90,8 +99,18 @@ pub(crate) async fn run(
                         landed.send_modify(|flushes| *flushes += 1);
                         Ok(())
                     }
-                    // The loop learns of it from the store's progress; nothing to flush for any more.
-                    Err(_) => return,
+                    Err(error) => match fatal(&error) {
+                        Some(reason) => {
+                            // If the engine is gone, it knows.
+                            drop(lost.send(Request::Lost(reason)));
+                            return;
+                        }
+                        None => {
+                            tracing::warn!(%error, "flush failed; trying again");
+                            env::sleep(RETRY_PAUSE).await;
+                            Ok(())
+                        }
+                    },
                 }
             }
             Action::At(at) => tokio::select! {
@@ -113,29 +132,69 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn policy(interval: Option<Duration>) -> FlushPolicy {
-        FlushPolicy { interval, deferred_max: 250 * MS }
+        FlushPolicy {
+            interval,
+            deferred_max: 250 * MS,
+        }
     }
 
     #[tokio::test]
     async fn flushes_at_once_for_a_waiter_late_for_nobody_and_never_for_nothing() {
         let now = env::now();
-        let nothing = Demand { written: 5, wanted: 5, oldest: None, bytes: 0 };
+        let nothing = Demand {
+            written: 5,
+            wanted: 5,
+            oldest: None,
+            bytes: 0,
+        };
         assert_eq!(policy(None).next(now, &nothing, 5, None), Action::Idle);
-        let waiter = Demand { written: 6, wanted: 6, oldest: Some(now), bytes: 1 };
+        let waiter = Demand {
+            written: 6,
+            wanted: 6,
+            oldest: Some(now),
+            bytes: 1,
+        };
         assert_eq!(policy(None).next(now, &waiter, 5, Some(now)), Action::Flush);
-        let deferred = Demand { written: 6, wanted: 4, oldest: Some(now), bytes: 1 };
-        assert_eq!(policy(None).next(now, &deferred, 5, None), Action::At(now + 250 * MS));
-        assert_eq!(policy(None).next(now + 250 * MS, &deferred, 5, None), Action::Flush);
+        let deferred = Demand {
+            written: 6,
+            wanted: 4,
+            oldest: Some(now),
+            bytes: 1,
+        };
+        assert_eq!(
+            policy(None).next(now, &deferred, 5, None),
+            Action::At(now + 250 * MS)
+        );
+        assert_eq!(
+            policy(None).next(now + 250 * MS, &deferred, 5, None),
+            Action::Flush
+        );
     }
 
     #[tokio::test]
     async fn an_interval_spaces_flushes_and_much_unflushed_does_not_wait_for_a_waiter() {
         let now = env::now();
-        let waiter = Demand { written: 6, wanted: 6, oldest: Some(now), bytes: 1 };
+        let waiter = Demand {
+            written: 6,
+            wanted: 6,
+            oldest: Some(now),
+            bytes: 1,
+        };
         let spaced = policy(Some(10 * MS));
-        assert_eq!(spaced.next(now, &waiter, 5, Some(now)), Action::At(now + 10 * MS));
-        assert_eq!(spaced.next(now + 10 * MS, &waiter, 5, Some(now)), Action::Flush);
-        let much = Demand { written: 6, wanted: 4, oldest: Some(now), bytes: MAX_UNFLUSHED_BYTES / 4 };
+        assert_eq!(
+            spaced.next(now, &waiter, 5, Some(now)),
+            Action::At(now + 10 * MS)
+        );
+        assert_eq!(
+            spaced.next(now + 10 * MS, &waiter, 5, Some(now)),
+            Action::Flush
+        );
+        let much = Demand {
+            written: 6,
+            wanted: 4,
+            oldest: Some(now),
+            bytes: MAX_UNFLUSHED_BYTES / 4,
+        };
         assert_eq!(policy(None).next(now, &much, 5, None), Action::Flush);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::request::{Op, Prepared};
-use crate::decide::SignalFacts;
+use crate::decide::{IdInValue, SignalFacts};
 use crate::error::Result;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
@@ -21,7 +21,7 @@ pub(crate) enum Read {
     Dedup(QueueName, Arc<str>),
     Job(JobId),
     /// A job whose id a caller's row names.
-    JobInKv(Vec<u8>, fn(&[u8]) -> Option<String>),
+    JobInKv(Vec<u8>, IdInValue),
     Kv(Vec<u8>),
     Signal(QueueName, Arc<str>),
 }
@@ -69,7 +69,9 @@ impl Op {
             Self::Signal { queue, key, .. } | Self::ClearSignal { queue, key, .. } => {
                 vec![Read::Signal(queue.clone(), Arc::clone(key))]
             }
-            Self::Compare { compares, effects, .. } => {
+            Self::Compare {
+                compares, effects, ..
+            } => {
                 let mut reads = job_reads(&effects.jobs);
                 reads.extend(compares.iter().map(|(key, _)| Read::Kv(caller_key(key))));
                 reads
@@ -129,8 +131,19 @@ fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
 fn decide_reads(reads: &crate::decide::Reads) -> Vec<Read> {
     let queue = |name: &String| QueueName::new(name.clone()).ok();
     let mut all: Vec<Read> = reads.kv.iter().cloned().map(Read::Kv).collect();
-    all.extend(reads.jobs.iter().chain(&reads.new_ids).map(|id| Read::Job(id.as_str().into())));
-    all.extend(reads.jobs_in_kv.iter().map(|(key, id)| Read::JobInKv(key.clone(), *id)));
+    all.extend(
+        reads
+            .jobs
+            .iter()
+            .chain(&reads.new_ids)
+            .map(|id| Read::Job(id.as_str().into())),
+    );
+    all.extend(
+        reads
+            .jobs_in_kv
+            .iter()
+            .map(|(key, id)| Read::JobInKv(key.clone(), *id)),
+    );
     for (name, key) in &reads.signals {
         all.extend(queue(name).map(|name| Read::Signal(name, key.as_str().into())));
     }
@@ -153,7 +166,10 @@ pub(crate) async fn load(store: &Store, reads: &[Read]) -> Result<Found> {
 async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
     match read {
         Read::Dedup(queue, key) => {
-            let holder = at.get(&keys::dedup(queue, key)).await?.and_then(|id| job_id(&id));
+            let holder = at
+                .get(&keys::dedup(queue, key))
+                .await?
+                .and_then(|id| job_id(&id));
             found.dedup.insert((queue.clone(), Arc::clone(key)), holder);
         }
         Read::Job(id) => {
@@ -175,7 +191,10 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
             found.kv.insert(key.clone(), value);
         }
         Read::Signal(queue, key) => {
-            let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));
+            let waiter = at
+                .get(&keys::wait(queue, key))
+                .await?
+                .and_then(|id| job_id(&id));
             let at_key = (queue.clone(), Arc::clone(key));
             if let Some(id) = &waiter
                 && let Some(job) = load_job(at, id).await?
@@ -183,7 +202,10 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
                 found.waiters.insert(at_key.clone(), job);
             }
             let buffered = at.get(&keys::signal(queue, key)).await?;
-            let facts = SignalFacts { waiter: waiter.map(|id| id.as_ref().to_owned()), buffered };
+            let facts = SignalFacts {
+                waiter: waiter.map(|id| id.as_ref().to_owned()),
+                buffered,
+            };
             found.signals.insert(at_key, facts);
         }
     }
@@ -195,6 +217,8 @@ fn job_id(value: &[u8]) -> Option<JobId> {
 }
 
 async fn load_job(at: &Snapshot, id: &str) -> Result<Option<Arc<Job>>> {
-    let Some(main) = at.get(&keys::index(id)).await? else { return Ok(None) };
+    let Some(main) = at.get(&keys::index(id)).await? else {
+        return Ok(None);
+    };
     Ok(find::record_at(at, &main).await?.map(Arc::new))
 }

@@ -24,13 +24,22 @@ pub(crate) enum Ready {
 
 impl Engine {
     /// Applies a move. Answers the claim number when it began a claim.
-    pub(crate) fn apply(&mut self, change: Move, ready: Ready, round: &mut Round) -> Option<ClaimNo> {
+    pub(crate) fn apply(
+        &mut self,
+        change: Move,
+        ready: Ready,
+        round: &mut Round,
+    ) -> Option<ClaimNo> {
         rows::write(&change, &mut round.batch);
         if let Some(job) = change.job() {
-            self.queues.count(job.queue(), |counters| rows::count(&change, counters));
+            self.queues
+                .count(job.queue(), |counters| rows::count(&change, counters));
             self.touch(job);
         }
-        let goes_on_held = change.after.as_ref().is_some_and(|job| job.hold().is_some());
+        let goes_on_held = change
+            .after
+            .as_ref()
+            .is_some_and(|job| job.hold().is_some());
         if let Some(before) = &change.before {
             self.leave(before, goes_on_held);
         }
@@ -99,9 +108,14 @@ impl Engine {
                 None
             }
             State::Scheduled { run_at } => {
-                let entry = Entry { job: Arc::clone(after), ready_round: round.no };
+                let entry = Entry {
+                    job: Arc::clone(after),
+                    ready_round: round.no,
+                };
                 let position = (*run_at, after.body.order);
-                self.timers.window.insert(position, entry, super::timers::WINDOW_BYTES);
+                self.timers
+                    .window
+                    .insert(position, entry, super::timers::WINDOW_BYTES);
                 None
             }
             State::Claimed(_) => {
@@ -123,7 +137,9 @@ impl Engine {
     /// Tells those who wait for the job's end, once it is durable.
     fn tell_watchers(&mut self, change: &Move, ending: Ending, round: &mut Round) {
         let Some(job) = &change.before else { return };
-        let Some(watchers) = self.watchers.remove(job.id()) else { return };
+        let Some(watchers) = self.watchers.remove(job.id()) else {
+            return;
+        };
         let last = match (&change.after, ending) {
             (Some(after), _) => after.as_ref().clone(),
             (None, Ending::Completed) => settle::completed(job, round.stamp),
@@ -141,7 +157,9 @@ impl Engine {
 
     /// Tells those who asked of a job that died without a worker's word, once it is durable.
     pub(crate) fn tell_death(&mut self, job: &Job, round: &mut Round) {
-        let Some(listeners) = self.deaths.get_mut(job.queue().as_str()) else { return };
+        let Some(listeners) = self.deaths.get_mut(job.queue().as_str()) else {
+            return;
+        };
         listeners.retain(|listener| !listener.is_closed());
         for listener in listeners {
             let (listener, id) = (listener.clone(), job.id().as_ref().to_owned());

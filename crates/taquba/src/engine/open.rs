@@ -54,7 +54,9 @@ pub(crate) async fn open(
     let proof = env::now();
     let store = Store::open(location).await?;
     let found = read(&store, path).await?;
-    store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
+    store
+        .clock
+        .raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
     let ids = Ids::after(found.mark.id, env::id_entropy);
@@ -78,7 +80,10 @@ pub(crate) async fn open(
         demand,
         timers: found.timers(),
         queues: found.queues,
-        mark: Mark { epoch: found.mark.epoch + 1, ..found.mark },
+        mark: Mark {
+            epoch: found.mark.epoch + 1,
+            ..found.mark
+        },
         after_crash: found.unclean,
         claims: Default::default(),
         idle: HashMap::new(),
@@ -96,12 +101,27 @@ pub(crate) async fn open(
     };
     engine.recover(found.claimed, found.stray_claims).await?;
 
-    let policy =
-        FlushPolicy { interval: options.flush_interval, deferred_max: options.deferred_flush_max };
+    let policy = FlushPolicy {
+        interval: options.flush_interval,
+        deferred_max: options.deferred_flush_max,
+    };
     let (landed, flushes) = watch::channel(0);
     let closed = || shared.closed.subscribe();
-    tokio::spawn(flush::run(store.clone(), policy, demanded, Arc::clone(&ownership), landed));
-    tokio::spawn(owner::run(store.clone(), ownership, options.fence_check_interval, closed()));
+    let lost = shared.mailbox.clone();
+    tokio::spawn(flush::run(
+        store.clone(),
+        policy,
+        demanded,
+        Arc::clone(&ownership),
+        landed,
+        lost,
+    ));
+    tokio::spawn(owner::run(
+        store.clone(),
+        ownership,
+        options.fence_check_interval,
+        closed(),
+    ));
     tokio::spawn(upkeep::run(store, flushes, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
     tokio::spawn(engine.run(Nets { tick }));
@@ -126,7 +146,10 @@ impl Found {
             true => Window::unloaded((self.low_scheduled, 0)),
             false => Window::empty(),
         };
-        Timers { window, stored_low: self.low_scheduled }
+        Timers {
+            window,
+            stored_low: self.low_scheduled,
+        }
     }
 }
 
@@ -160,7 +183,12 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
 /// A store with no rows is new (or its first open was cut short); with rows it must be stamped, and with a format
 /// that this version knows.
 async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
-    let refuse = |reason: String| Err(Error::Format { path: path.to_owned(), reason });
+    let refuse = |reason: String| {
+        Err(Error::Format {
+            path: path.to_owned(),
+            reason,
+        })
+    };
     match at.get(keys::FORMAT).await? {
         Some(stamp) if stamp == FORMAT => Ok(()),
         Some(stamp) if stamp.starts_with(FORMAT_NAME) => refuse(format!(
@@ -185,20 +213,26 @@ async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
 /// Counters of every queue, and the low-water marks of its priorities.
 async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut lows: HashMap<String, Vec<(u32, u64)>> = HashMap::new();
-    let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
+    let mut scan = at
+        .scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1]))
+        .await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
         let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
         if let Some(priority) = keys::low_priority(queue, &row.key) {
-            lows.entry(queue.to_owned()).or_default().push((priority, low));
+            lows.entry(queue.to_owned())
+                .or_default()
+                .push((priority, low));
         }
     }
-    let range = (Bound::Included(vec![keys::COUNTERS]), Some(vec![keys::COUNTERS + 1]));
+    let range = (
+        Bound::Included(vec![keys::COUNTERS]),
+        Some(vec![keys::COUNTERS + 1]),
+    );
     let mut scan = at.scan(range.0, range.1).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
-        let counters =
-            Counters::decode(row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        let counters = Counters::decode(row.value).map_err(|e| find::undecodable(&row.key, e))?;
         found.any_scheduled |= counters.scheduled > 0;
         let lows = lows.remove(&queue).unwrap_or_default();
         found.queues.restore(QueueName::new(queue)?, counters, lows);
@@ -228,7 +262,10 @@ impl Engine {
     /// The first round: stamp a new store, note that it is in use, requeue what was held. Durable on return, so this
     /// opening's number is taken before anything happens under it.
     async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
-        let stamp = Stamp { now_ms: self.shared.clock.now_ms(), epoch: self.mark.epoch };
+        let stamp = Stamp {
+            now_ms: self.shared.clock.now_ms(),
+            epoch: self.mark.epoch,
+        };
         let mut round = Round::new(1, stamp, self.shared.mono_ms());
         round.batch.put(keys::FORMAT.into(), FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());

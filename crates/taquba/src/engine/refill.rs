@@ -29,7 +29,12 @@ pub(crate) struct Page<K> {
 }
 
 /// Reads a page of one band's ready jobs from order number `from` on.
-pub(crate) async fn ready(store: &Store, queue: &str, priority: u32, from: u64) -> Result<Page<u64>> {
+pub(crate) async fn ready(
+    store: &Store,
+    queue: &str,
+    priority: u32,
+    from: u64,
+) -> Result<Page<u64>> {
     let at = store.snapshot()?;
     let band = keys::band(keys::READY, queue, priority);
     let page = page(&at, &band, &from.to_be_bytes(), keys::order).await?;
@@ -68,8 +73,13 @@ async fn page<K: Position>(
     position: impl Fn(&[u8]) -> Option<K>,
 ) -> Result<Page<K>> {
     let start = [prefix, from].concat();
-    let mut scan = at.scan(Bound::Included(start), keys::after_prefix(prefix)).await?;
-    let mut page = Page { rows: Vec::new(), end: None };
+    let mut scan = at
+        .scan(Bound::Included(start), keys::after_prefix(prefix))
+        .await?;
+    let mut page = Page {
+        rows: Vec::new(),
+        end: None,
+    };
     let mut bytes = 0;
     while let Some(Row { key, value, seq }) = scan.next().await? {
         let Some(at) = position(&key) else {
@@ -100,9 +110,15 @@ fn payload_size(job: &Job) -> u64 {
 
 /// Reads the payload rows of a page in one scan of their own.
 async fn attach_payloads(at: &Snapshot, mut page: Page<u64>) -> Result<Page<u64>> {
-    let lacking: Vec<&Arc<Job>> =
-        page.rows.iter().map(|(_, job, _)| job).filter(|job| shape::lacks_payload(job)).collect();
-    let (Some(first), Some(last)) = (lacking.first(), lacking.last()) else { return Ok(page) };
+    let lacking: Vec<&Arc<Job>> = page
+        .rows
+        .iter()
+        .map(|(_, job, _)| job)
+        .filter(|job| shape::lacks_payload(job))
+        .collect();
+    let (Some(first), Some(last)) = (lacking.first(), lacking.last()) else {
+        return Ok(page);
+    };
     let from = keys::payload(first.queue(), first.place()).to_vec();
     let to = [&keys::payload(last.queue(), last.place())[..], &[0]].concat();
     let mut payloads = HashMap::new();

@@ -7,12 +7,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::found::Found;
 use super::refill::Page;
-use crate::decide::{Changes, Facts, Reads, Verdict};
+use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
 use crate::name::QueueName;
-use crate::record::{CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome};
+use crate::record::{
+    CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
+};
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Ticket;
 use tokio_util::sync::CancellationToken;
@@ -49,16 +51,49 @@ pub(crate) struct Prepared {
 /// What a caller wants, with where its answer goes.
 pub(crate) enum Op {
     /// Enqueue jobs and write rows. With `lead`, a duplicate first job voids everything else.
-    Enqueue { lead: bool, what: Prepared, reply: Reply<Vec<EnqueueResult>> },
+    Enqueue {
+        lead: bool,
+        what: Prepared,
+        reply: Reply<Vec<EnqueueResult>>,
+    },
     /// End a claim.
-    Settle { claim: ClaimNo, verdict: Verdict, effects: Prepared, reply: Reply<NackOutcome> },
+    Settle {
+        claim: ClaimNo,
+        verdict: Verdict,
+        effects: Prepared,
+        reply: Reply<NackOutcome>,
+    },
     /// Run a pure function on facts and commit what it says; `claim` is the claim it settles.
-    Decide { claim: Option<ClaimNo>, reads: Reads, decide: Decision },
-    Cancel { id: JobId, effects: Prepared, reply: Reply<(CancelOutcome, Vec<EnqueueResult>)> },
-    Wake { id: JobId, payload: Option<Bytes>, reply: Reply<WakeOutcome> },
-    Signal { queue: QueueName, key: Arc<str>, payload: Bytes, reply: Reply<SignalDelivery> },
-    ClearSignal { queue: QueueName, key: Arc<str>, reply: Reply<bool> },
-    Requeue { id: JobId, reply: Reply<()> },
+    Decide {
+        claim: Option<ClaimNo>,
+        reads: Reads,
+        decide: Decision,
+    },
+    Cancel {
+        id: JobId,
+        effects: Prepared,
+        reply: Reply<(CancelOutcome, Vec<EnqueueResult>)>,
+    },
+    Wake {
+        id: JobId,
+        payload: Option<Bytes>,
+        reply: Reply<WakeOutcome>,
+    },
+    Signal {
+        queue: QueueName,
+        key: Arc<str>,
+        payload: Bytes,
+        reply: Reply<SignalDelivery>,
+    },
+    ClearSignal {
+        queue: QueueName,
+        key: Arc<str>,
+        reply: Reply<bool>,
+    },
+    Requeue {
+        id: JobId,
+        reply: Reply<()>,
+    },
     /// Effects that commit only if every row has the expected value.
     Compare {
         compares: KvChanges,
@@ -66,15 +101,21 @@ pub(crate) enum Op {
         reply: Reply<Option<Vec<EnqueueResult>>>,
     },
     /// Tell when the job's life has ended.
-    Watch { id: JobId, watcher: u64, reply: Reply<WaitOutcome> },
+    Watch {
+        id: JobId,
+        watcher: u64,
+        reply: Reply<WaitOutcome>,
+    },
     /// A claim that nobody took over and that must look whether its dedup key is still free.
-    Release { claim: ClaimNo },
+    Release {
+        claim: ClaimNo,
+    },
 }
 
 /// A caller's decision.
 pub(crate) struct Decision {
     /// The pure function.
-    pub(crate) run: Box<dyn FnOnce(&Facts, &mut Changes) + Send>,
+    pub(crate) run: DecideFn,
     /// Called with the refusal, or with `None` once its changes are durable.
     pub(crate) answer: Box<dyn FnOnce(Option<Error>) + Send>,
 }
@@ -148,6 +189,8 @@ pub(crate) enum Request {
     ScheduledPage(Result<Page<(u64, u64)>>),
     /// Tell about jobs of this queue that the engine itself dead-letters.
     Deaths(QueueName, mpsc::UnboundedSender<String>),
+    /// The store failed for good.
+    Lost(CloseReason),
     /// Look at leases and timers now, then answer.
     Tick(Reply<()>),
     /// Finish what was accepted, then close.

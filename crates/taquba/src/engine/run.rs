@@ -77,7 +77,10 @@ impl Engine {
 
     /// One round.
     async fn work(&mut self, requests: Vec<Request>, durable: u64) -> Result<(), End> {
-        let stamp = Stamp { now_ms: self.shared.clock.now_ms(), epoch: self.mark.epoch };
+        let stamp = Stamp {
+            now_ms: self.shared.clock.now_ms(),
+            epoch: self.mark.epoch,
+        };
         let mut round = Round::new(self.round + 1, stamp, self.shared.mono_ms());
         self.landed(durable, &mut round);
         for request in requests {
@@ -91,7 +94,11 @@ impl Engine {
             self.refill(&queue);
         }
         self.write(round).await?;
-        if self.closing.is_some() && self.is_drained() { Err(End::Drained) } else { Ok(()) }
+        if self.closing.is_some() && self.is_drained() {
+            Err(End::Drained)
+        } else {
+            Ok(())
+        }
     }
 
     /// Does what one request asks.
@@ -120,6 +127,7 @@ impl Engine {
             }
             Request::Tick(reply) => round.durable.push(answer(reply, Ok(()))),
             Request::Close(reply) => self.begin_close(reply, round),
+            Request::Lost(reason) => return Err(End::Lost(reason)),
             Request::Abandon => return Err(End::Abandoned),
         }
         Ok(())
@@ -137,7 +145,12 @@ impl Engine {
             }
         }
         while self.gated.front().is_some_and(|(seq, _)| *seq <= durable) {
-            for answer in self.gated.pop_front().map(|(_, answers)| answers).unwrap_or_default() {
+            for answer in self
+                .gated
+                .pop_front()
+                .map(|(_, answers)| answers)
+                .unwrap_or_default()
+            {
                 answer(None);
             }
         }
@@ -163,7 +176,13 @@ impl Engine {
             self.round = round.no;
             let (seq, written_at) = (self.written, env::now());
             let fed = round.fed;
-            self.in_flight.push_back(InFlight { round: round.no, seq, written_at, bytes, fed });
+            self.in_flight.push_back(InFlight {
+                round: round.no,
+                seq,
+                written_at,
+                bytes,
+                fed,
+            });
         }
         for answer in round.written {
             answer(None);

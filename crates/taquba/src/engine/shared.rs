@@ -90,7 +90,11 @@ impl Shared {
 
     /// Refuses when the handle serves no more.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.borrow().is_some() { Err(self.closed_error()) } else { Ok(()) }
+        if self.closed.borrow().is_some() {
+            Err(self.closed_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends a request that needs no room.
@@ -100,7 +104,9 @@ impl Shared {
     }
 
     async fn room(&self, lane: Lane, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(ROOM_UNITS).clamp(1, ROOM_UNITS);
+        let units = u32::try_from(bytes.div_ceil(UNIT))
+            .unwrap_or(ROOM_UNITS)
+            .clamp(1, ROOM_UNITS);
         let room = match lane {
             Lane::Intake => &self.intake,
             Lane::Settle => &self.settle,
@@ -127,7 +133,10 @@ impl Shared {
         let sent = async {
             self.check_open()?;
             let room = self.room(lane, bytes).await?;
-            let command = Command { op: op(reply), room: Some(room) };
+            let command = Command {
+                op: op(reply),
+                room: Some(room),
+            };
             self.post(Request::Command(Box::new(command)))?;
             self.answer(answer).await
         };
@@ -149,7 +158,10 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         self.check_open()?;
         let room = self.room(Lane::Settle, bytes).await?;
-        self.post(Request::Command(Box::new(Command { op: op(reply), room: Some(room) })))?;
+        self.post(Request::Command(Box::new(Command {
+            op: op(reply),
+            room: Some(room),
+        })))?;
         self.answer(answer).await
     }
 

@@ -30,7 +30,9 @@ impl Engine {
 
     /// Reads the next page of scheduled jobs when the window runs low.
     pub(crate) fn refill_timers(&mut self) {
-        let Some(from) = self.timers.window.begin_scan(WINDOW_BYTES) else { return };
+        let Some(from) = self.timers.window.begin_scan(WINDOW_BYTES) else {
+            return;
+        };
         let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
         tokio::spawn(async move {
             let page = refill::scheduled(&store, from).await;
@@ -45,7 +47,17 @@ impl Engine {
         match page {
             Ok(page) => {
                 let rows = page.rows.into_iter();
-                let rows = rows.map(|(at, job, _)| (at, Entry { job, ready_round: 0 })).collect();
+                let rows = rows
+                    .map(|(at, job, _)| {
+                        (
+                            at,
+                            Entry {
+                                job,
+                                ready_round: 0,
+                            },
+                        )
+                    })
+                    .collect();
                 self.timers.window.merge(rows, page.end, |_| true);
             }
             Err(error) => {
@@ -63,16 +75,25 @@ impl Engine {
         let stored = self.timers.stored_low;
         if low < stored || low > stored.saturating_add(LOW_SLACK_MS) {
             self.timers.stored_low = low;
-            round.batch.put(keys::LOW_SCHEDULED.into(), record::encode_low(low));
+            round
+                .batch
+                .put(keys::LOW_SCHEDULED.into(), record::encode_low(low));
         }
     }
 
     /// Milliseconds until the next timer or lease falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
-        let timer = self.timers.window.first().map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
+        let timer = self
+            .timers
+            .window
+            .first()
+            .map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
         let mono_ms = self.shared.mono_ms();
-        let lease = self.claims.next_check().map(|(at, _)| at.saturating_sub(mono_ms));
+        let lease = self
+            .claims
+            .next_check()
+            .map(|(at, _)| at.saturating_sub(mono_ms));
         match (timer, lease) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

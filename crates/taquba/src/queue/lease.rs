@@ -31,7 +31,10 @@ impl Queue {
     pub fn renew_lease(&self, claim: &Claim, extension: Duration) -> Result<u64> {
         let shared = &self.shared;
         let until = shared.mono_ms().saturating_add(millis(extension));
-        shared.leases.renew(claim.number(), until).map_err(refusal)?;
+        shared
+            .leases
+            .renew(claim.number(), until)
+            .map_err(refusal)?;
         Ok(shared.clock.now_ms().saturating_add(millis(extension)))
     }
 
@@ -65,7 +68,10 @@ impl LeaseHandle {
     /// Returns a handle of no claim, for tests of handlers: it extends nothing and is never lost.
     #[must_use]
     pub fn detached() -> Self {
-        Self { claim: None, token: CancellationToken::new() }
+        Self {
+            claim: None,
+            token: CancellationToken::new(),
+        }
     }
 
     /// Returns the token that fires when cancellation is requested or the store is lost.
@@ -79,8 +85,12 @@ impl LeaseHandle {
     /// # Errors
     /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
     pub fn ensure_at_least(&self, duration: Duration) -> Result<()> {
-        let Some((shared, claim)) = &self.claim else { return Ok(()) };
-        let until = shared.mono_ms().saturating_add(millis(duration.saturating_add(MARGIN)));
+        let Some((shared, claim)) = &self.claim else {
+            return Ok(());
+        };
+        let until = shared
+            .mono_ms()
+            .saturating_add(millis(duration.saturating_add(MARGIN)));
         shared.leases.ensure(*claim, until).map_err(refusal)
     }
 }
@@ -98,7 +108,11 @@ impl Queue {
         let shared = Arc::clone(&self.shared);
         let until = shared.mono_ms().saturating_add(millis(max_run));
         shared.leases.keep(claim.number(), until);
-        Keep { shared, claim: claim.number(), lease }
+        Keep {
+            shared,
+            claim: claim.number(),
+            lease,
+        }
     }
 }
 

@@ -163,6 +163,8 @@ impl Drop for Queue {
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("path", &self.shared.store.location.path).finish_non_exhaustive()
+        f.debug_struct("Queue")
+            .field("path", &self.shared.store.location.path)
+            .finish_non_exhaustive()
     }
 }

@@ -64,7 +64,9 @@ impl QueueView {
     pub async fn list_queues(&self) -> Result<Vec<String>> {
         let at = self.moment()?;
         let end = vec![keys::COUNTERS + 1];
-        let mut scan = at.scan(Bound::Included(vec![keys::COUNTERS]), Some(end)).await?;
+        let mut scan = at
+            .scan(Bound::Included(vec![keys::COUNTERS]), Some(end))
+            .await?;
         let mut queues = Vec::new();
         while let Some(row) = scan.next().await? {
             queues.extend(keys::queue_of(&row.key).map(str::to_owned));
@@ -136,7 +138,9 @@ impl QueueView {
                     last = key;
                 }
                 Ok(_) => {}
-                Err(e) => tracing::error!(error = %find::undecodable(&key, e), "a job is not listed"),
+                Err(e) => {
+                    tracing::error!(error = %find::undecodable(&key, e), "a job is not listed")
+                }
             }
         }
         Ok(page)
@@ -150,7 +154,9 @@ impl QueueView {
         page_size: usize,
     ) -> impl Stream<Item = Result<JobRecord>> + Send + 'a {
         pages(move |cursor: Option<Vec<u8>>| async move {
-            let page = self.list_jobs(queue, status, cursor.as_deref(), page_size.max(1)).await?;
+            let page = self
+                .list_jobs(queue, status, cursor.as_deref(), page_size.max(1))
+                .await?;
             Ok((page.jobs, page.next_cursor))
         })
     }
@@ -165,8 +171,11 @@ impl QueueView {
         after_id: Option<&str>,
         limit: usize,
     ) -> Result<Vec<JobRecord>> {
-        let cursor = after_id.map(|id| keys::dead(&queue.to_owned(), id));
-        Ok(self.list_jobs(queue, JobStatus::Dead, cursor.as_deref(), limit).await?.jobs)
+        let cursor = after_id.map(|id| keys::dead(queue, id));
+        Ok(self
+            .list_jobs(queue, JobStatus::Dead, cursor.as_deref(), limit)
+            .await?
+            .jobs)
     }
 
     /// Returns the value of a caller's row; `None` when it is absent.
@@ -183,20 +192,33 @@ impl QueueView {
     ///
     /// # Errors
     /// As [`stats`](Self::stats).
-    pub async fn kv_scan(&self, prefix: &[u8], range: impl KvRange, limit: usize) -> Result<KvPage> {
-        self.scan_rows(kv_range::stored(prefix, &range), limit).await
+    pub async fn kv_scan(
+        &self,
+        prefix: &[u8],
+        range: impl KvRange,
+        limit: usize,
+    ) -> Result<KvPage> {
+        self.scan_rows(kv_range::stored(prefix, &range), limit)
+            .await
     }
 
-    async fn scan_rows(&self, range: Option<(Bound<Vec<u8>>, Vec<u8>)>, limit: usize) -> Result<KvPage> {
+    async fn scan_rows(
+        &self,
+        range: Option<(Bound<Vec<u8>>, Vec<u8>)>,
+        limit: usize,
+    ) -> Result<KvPage> {
         let mut page = KvPage::default();
-        let (Some((start, end)), true) = (range, limit > 0) else { return Ok(page) };
+        let (Some((start, end)), true) = (range, limit > 0) else {
+            return Ok(page);
+        };
         let mut scan = self.moment()?.scan(start, Some(end)).await?;
         while let Some(row) = scan.next().await? {
             if page.entries.len() == limit {
                 page.more = true;
                 break;
             }
-            page.entries.push((row.key.get(1..).unwrap_or_default().to_vec(), row.value));
+            page.entries
+                .push((row.key.get(1..).unwrap_or_default().to_vec(), row.value));
         }
         Ok(page)
     }
@@ -265,7 +287,10 @@ async fn claimed_page(
         (Some(_), Some(last)) => Some(last.id().as_bytes().to_vec()),
         _ => None,
     };
-    let jobs = page.into_iter().map(shape::job_record).collect::<Result<_>>()?;
+    let jobs = page
+        .into_iter()
+        .map(shape::job_record)
+        .collect::<Result<_>>()?;
     Ok(JobPage { jobs, next_cursor })
 }
 

@@ -38,7 +38,10 @@ impl Claims {
     /// Takes a claimed job in. Its lease is to be looked at once [`check_at`](Self::check_at) says when.
     pub(crate) fn add(&mut self, job: &Arc<Job>) -> ClaimNo {
         self.next_claim += 1;
-        let held = Held { job: Arc::clone(job), check_mono_ms: u64::MAX };
+        let held = Held {
+            job: Arc::clone(job),
+            check_mono_ms: u64::MAX,
+        };
         self.held.insert(self.next_claim, held);
         self.by_order.insert(job.body.order, self.next_claim);
         self.next_claim

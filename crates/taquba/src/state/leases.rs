@@ -105,7 +105,9 @@ impl Leases {
 
     /// Moves the end of a claim's lease to `until_mono_ms` if it is earlier.
     pub(crate) fn ensure(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<(), Ended> {
-        self.change(claim, |lease| lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms))
+        self.change(claim, |lease| {
+            lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms)
+        })
     }
 
     fn change(&self, claim: ClaimNo, change: impl FnOnce(&mut Lease)) -> Result<(), Ended> {
@@ -156,7 +158,11 @@ impl Leases {
     /// renewals answer that it is lost, so an expiry that is about to commit cannot be overtaken by a renewal.
     pub(crate) fn expire(&self, claim: ClaimNo, now_mono_ms: u64) -> bool {
         let mut table = self.table();
-        let Some(lease) = table.leases.get(&claim).filter(|lease| lease.ends() <= now_mono_ms) else {
+        let Some(lease) = table
+            .leases
+            .get(&claim)
+            .filter(|lease| lease.ends() <= now_mono_ms)
+        else {
             return false;
         };
         lease.token.cancel();

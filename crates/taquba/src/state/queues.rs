@@ -70,10 +70,23 @@ impl Queues {
     pub(crate) fn restore(&mut self, name: QueueName, counters: Counters, lows: Vec<(u32, u64)>) {
         let unloaded = counters.pending > 0;
         let bands = lows.into_iter().map(|(priority, low)| {
-            let window = if unloaded { Window::unloaded(low) } else { Window::empty() };
-            (priority, Band { window, stored_low: Some(low) })
+            let window = if unloaded {
+                Window::unloaded(low)
+            } else {
+                Window::empty()
+            };
+            (
+                priority,
+                Band {
+                    window,
+                    stored_low: Some(low),
+                },
+            )
         });
-        let state = QueueState { counters, bands: bands.collect() };
+        let state = QueueState {
+            counters,
+            bands: bands.collect(),
+        };
         self.queues.insert(name, state);
     }
 
@@ -94,12 +107,22 @@ impl Queues {
     pub(crate) fn insert(&mut self, job: &Arc<Job>, ready_round: u64) {
         let cap = self.cap();
         let queue = self.queues.entry(job.queue().clone()).or_default();
-        let band = queue.bands.entry(job.body.priority).or_insert_with(|| Band {
-            window: Window::empty(),
-            stored_low: None,
-        });
+        let band = queue
+            .bands
+            .entry(job.body.priority)
+            .or_insert_with(|| Band {
+                window: Window::empty(),
+                stored_low: None,
+            });
         let before = band.window.bytes();
-        band.window.insert(job.body.order, Entry { job: Arc::clone(job), ready_round }, cap);
+        band.window.insert(
+            job.body.order,
+            Entry {
+                job: Arc::clone(job),
+                ready_round,
+            },
+            cap,
+        );
         self.bytes = self.bytes + band.window.bytes() - before;
         if band.stored_low.is_none_or(|low| job.body.order < low) {
             self.moved.insert((job.queue().clone(), job.body.priority));
@@ -108,20 +131,29 @@ impl Queues {
 
     /// A pending job moved on.
     pub(crate) fn remove(&mut self, job: &Job) {
-        let Some(queue) = self.queues.get_mut(job.queue().as_str()) else { return };
-        let Some(band) = queue.bands.get_mut(&job.body.priority) else { return };
+        let Some(queue) = self.queues.get_mut(job.queue().as_str()) else {
+            return;
+        };
+        let Some(band) = queue.bands.get_mut(&job.body.priority) else {
+            return;
+        };
         let before = band.window.bytes();
         band.window.remove(job.body.order);
         self.bytes = self.bytes + band.window.bytes() - before;
         let low = band.window.low();
-        if low.is_none_or(|low| band.stored_low.is_some_and(|s| low >= s.saturating_add(LOW_SLACK))) {
+        if low.is_none_or(|low| {
+            band.stored_low
+                .is_some_and(|s| low >= s.saturating_add(LOW_SLACK))
+        }) {
             self.moved.insert((job.queue().clone(), job.body.priority));
         }
     }
 
     /// The next job in line whose row is durable. A band that may have earlier jobs in the store hides later bands.
     pub(crate) fn front(&mut self, name: &str, durable_round: u64) -> Front {
-        let Some(queue) = self.queues.get_mut(name) else { return Front::Nothing };
+        let Some(queue) = self.queues.get_mut(name) else {
+            return Front::Nothing;
+        };
         for band in queue.bands.values_mut() {
             if let Some(job) = band.window.first_ready(durable_round) {
                 return Front::Job(Arc::clone(job));
@@ -136,10 +168,13 @@ impl Queues {
     /// The bands of a queue that are to be scanned now, each with where from.
     pub(crate) fn begin_scans(&mut self, name: &str) -> Vec<(u32, u64)> {
         let cap = self.cap();
-        let Some(queue) = self.queues.get_mut(name) else { return Vec::new() };
-        let scans = queue.bands.iter_mut().filter_map(|(priority, band)| {
-            Some((*priority, band.window.begin_scan(cap)?))
-        });
+        let Some(queue) = self.queues.get_mut(name) else {
+            return Vec::new();
+        };
+        let scans = queue
+            .bands
+            .iter_mut()
+            .filter_map(|(priority, band)| Some((*priority, band.window.begin_scan(cap)?)));
         scans.collect()
     }
 
@@ -150,7 +185,10 @@ impl Queues {
         priority: u32,
         change: impl FnOnce(&mut Window<u64>),
     ) {
-        let band = self.queues.get_mut(name).and_then(|queue| queue.bands.get_mut(&priority));
+        let band = self
+            .queues
+            .get_mut(name)
+            .and_then(|queue| queue.bands.get_mut(&priority));
         if let Some(band) = band {
             let before = band.window.bytes();
             change(&mut band.window);
@@ -159,7 +197,11 @@ impl Queues {
     }
 
     fn cap(&self) -> usize {
-        if self.bytes > PLENTY { BAND_BYTES_SCARCE } else { BAND_BYTES }
+        if self.bytes > PLENTY {
+            BAND_BYTES_SCARCE
+        } else {
+            BAND_BYTES
+        }
     }
 
     /// The counter rows to write with this round.
@@ -181,20 +223,32 @@ impl Queues {
         let moved = std::mem::take(&mut self.moved);
         let mut rows = Vec::new();
         for (name, priority) in moved {
-            let Some(queue) = self.queues.get_mut(name.as_str()) else { continue };
+            let Some(queue) = self.queues.get_mut(name.as_str()) else {
+                continue;
+            };
             let bands = queue.bands.len();
-            let Some(band) = queue.bands.get_mut(&priority) else { continue };
+            let Some(band) = queue.bands.get_mut(&priority) else {
+                continue;
+            };
             let low = band.window.low();
             if low.is_none() && bands > IDLE_BANDS {
                 queue.bands.remove(&priority);
-                rows.push(LowRow { queue: name, priority, low: None });
+                rows.push(LowRow {
+                    queue: name,
+                    priority,
+                    low: None,
+                });
                 continue;
             }
             let low = low.unwrap_or(next_order);
             let raised = |stored: u64| low < stored || low >= stored.saturating_add(LOW_SLACK);
             if band.stored_low.is_none_or(raised) {
                 band.stored_low = Some(low);
-                rows.push(LowRow { queue: name, priority, low: Some(low) });
+                rows.push(LowRow {
+                    queue: name,
+                    priority,
+                    low: Some(low),
+                });
             }
         }
         rows

@@ -78,7 +78,9 @@ impl Reservations {
 
     fn is_first(&self, ticket: Ticket) -> bool {
         self.held.get(&ticket).is_some_and(|held| {
-            held.keys.iter().all(|key| self.lines.get(key).and_then(VecDeque::front) == Some(&ticket))
+            held.keys
+                .iter()
+                .all(|key| self.lines.get(key).and_then(VecDeque::front) == Some(&ticket))
         })
     }
 
@@ -93,20 +95,28 @@ impl Reservations {
 
     /// Whether `ticket`'s facts are out of date; asking makes it clean for the next read.
     pub(crate) fn take_stale(&mut self, ticket: Ticket) -> bool {
-        self.held.get_mut(&ticket).is_some_and(|held| std::mem::take(&mut held.stale))
+        self.held
+            .get_mut(&ticket)
+            .is_some_and(|held| std::mem::take(&mut held.stale))
     }
 
     /// Whether `ticket` holds all of `keys`.
     pub(crate) fn holds(&self, ticket: Ticket, keys: &[Key]) -> bool {
-        self.held.get(&ticket).is_some_and(|held| keys.iter().all(|key| held.keys.contains(key)))
+        self.held
+            .get(&ticket)
+            .is_some_and(|held| keys.iter().all(|key| held.keys.contains(key)))
     }
 
     /// Lets go of everything; answers the tickets that are first in all their lines now.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Vec<Ticket> {
-        let Some(held) = self.held.remove(&ticket) else { return Vec::new() };
+        let Some(held) = self.held.remove(&ticket) else {
+            return Vec::new();
+        };
         let mut next = Vec::new();
         for key in held.keys {
-            let Some(line) = self.lines.get_mut(&key) else { continue };
+            let Some(line) = self.lines.get_mut(&key) else {
+                continue;
+            };
             line.retain(|waiting| *waiting != ticket);
             match line.front() {
                 Some(first) => next.push(*first),

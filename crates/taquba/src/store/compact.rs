@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use slatedb::CompactorBuilder;
 use slatedb::admin::Admin;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions,
     GarbageCollectorOptions,
 };
-use slatedb::CompactorBuilder;
 
 use super::db::{Location, Store};
 use crate::env;

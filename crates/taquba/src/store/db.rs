@@ -45,7 +45,11 @@ impl Location {
         request_timeout: Duration,
     ) -> Self {
         let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
-        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+        Self {
+            path: path.to_owned(),
+            main: bound(main),
+            wal: wal.map(bound),
+        }
     }
 }
 
@@ -74,7 +78,10 @@ impl Store {
             ..Settings::default()
         };
         let cache = |bytes| {
-            let options = MokaCacheOptions { max_capacity: bytes, ..MokaCacheOptions::default() };
+            let options = MokaCacheOptions {
+                max_capacity: bytes,
+                ..MokaCacheOptions::default()
+            };
             Arc::new(MokaCache::new_with_opts(options)) as Arc<dyn slatedb::db_cache::DbCache>
         };
         let cache = SplitCache::new()
@@ -91,7 +98,11 @@ impl Store {
         let db = builder.build().await?;
         let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
         clock.raise(last_tick);
-        Ok(Self { db, clock, location })
+        Ok(Self {
+            db,
+            clock,
+            location,
+        })
     }
 
     /// Writes a batch to memory and the log's buffer; answers its sequence. Durable once the watermark says so.
@@ -106,7 +117,9 @@ impl Store {
 
     /// Writes the memtable to the object store, so that replay starts after it.
     pub(crate) async fn flush_memtable(&self) -> Result<()> {
-        let options = FlushOptions { flush_type: FlushType::MemTable };
+        let options = FlushOptions {
+            flush_type: FlushType::MemTable,
+        };
         Ok(self.db.flush_with_options(options).await?)
     }
 
@@ -121,12 +134,16 @@ impl Store {
 
     /// A view of one moment, for reads that must fit together.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot { inner: self.db.snapshot()? })
+        Ok(Snapshot {
+            inner: self.db.snapshot()?,
+        })
     }
 
     /// Durability and the end of the store.
     pub(crate) fn progress(&self) -> Progress {
-        Progress { status: self.db.subscribe() }
+        Progress {
+            status: self.db.subscribe(),
+        }
     }
 
     /// Closes without a last memtable flush: everything is in the log already.
@@ -137,7 +154,9 @@ impl Store {
 }
 
 fn read_ahead() -> ScanOptions {
-    ScanOptions::default().with_read_ahead_bytes(1_024 * 1_024).with_max_fetch_tasks(4)
+    ScanOptions::default()
+        .with_read_ahead_bytes(1_024 * 1_024)
+        .with_max_fetch_tasks(4)
 }
 
 /// One moment of the store.
@@ -153,7 +172,9 @@ impl Snapshot {
     /// Rows from `from` to before `to` (`None`: to the end of all keys), reading ahead.
     pub(crate) async fn scan(&self, from: Bound<Vec<u8>>, to: Option<Vec<u8>>) -> Result<Scan> {
         let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
-        Ok(Scan::new(self.inner.scan_with_options(range, &read_ahead()).await?))
+        Ok(Scan::new(
+            self.inner.scan_with_options(range, &read_ahead()).await?,
+        ))
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::{FailWith, PermanentFailure, Worker, WorkerError};
-use crate::decide::{Changes, Facts, Reads};
+use crate::decide::{DecideFn, Reads};
 use crate::effects::SettlementEffects;
 use crate::queue::{Claim, LeaseHandle};
 
@@ -32,7 +32,7 @@ pub enum Settlement {
         /// What it needs to know.
         reads: Reads,
         /// The function.
-        decide: Box<dyn FnOnce(&Facts, &mut Changes) + Send>,
+        decide: DecideFn,
     },
 }
 
@@ -50,7 +50,8 @@ impl std::fmt::Debug for Settlement {
 /// Handles claims and says how each ends: the general form under [`Worker`].
 pub trait ClaimHandler: Send + Sync + 'static {
     /// Handles one claim.
-    fn handle(&self, claim: &Claim, lease: &LeaseHandle) -> impl Future<Output = Settlement> + Send;
+    fn handle(&self, claim: &Claim, lease: &LeaseHandle)
+    -> impl Future<Output = Settlement> + Send;
 
     /// Says how a claim ends whose handler panicked. Default: the attempt failed, with the panic's message.
     fn panicked(&self, claim: &Claim, message: &str) -> Settlement {
@@ -68,12 +69,17 @@ pub(crate) fn panic_is_failure(message: &str) -> Settlement {
 
 /// What the loops need of a handler; the two adapters below give it to any [`Worker`].
 pub(super) trait Handler: Send + Sync {
-    fn handle(&self, claim: &Claim, lease: &LeaseHandle) -> impl Future<Output = Settlement> + Send;
+    fn handle(&self, claim: &Claim, lease: &LeaseHandle)
+    -> impl Future<Output = Settlement> + Send;
     fn panicked(&self, claim: &Claim, message: &str) -> Settlement;
 }
 
 impl<H: ClaimHandler> Handler for H {
-    fn handle(&self, claim: &Claim, lease: &LeaseHandle) -> impl Future<Output = Settlement> + Send {
+    fn handle(
+        &self,
+        claim: &Claim,
+        lease: &LeaseHandle,
+    ) -> impl Future<Output = Settlement> + Send {
         ClaimHandler::handle(self, claim, lease)
     }
 
@@ -115,8 +121,14 @@ fn settlement(result: Result<SettlementEffects, WorkerError>) -> Settlement {
         Err(error) => (error, SettlementEffects::default()),
     };
     if error.is::<PermanentFailure>() {
-        Settlement::DeadLetter { reason: error.to_string(), effects }
+        Settlement::DeadLetter {
+            reason: error.to_string(),
+            effects,
+        }
     } else {
-        Settlement::Nack { error: error.to_string(), effects }
+        Settlement::Nack {
+            error: error.to_string(),
+            effects,
+        }
     }
 }

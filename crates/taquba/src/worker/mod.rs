@@ -9,10 +9,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::effects::SettlementEffects;
 use crate::error::Result;
 use crate::queue::{LeaseHandle, Queue};
 use crate::record::JobRecord;
-use crate::effects::SettlementEffects;
 
 pub use handle::WorkerHandle;
 pub use handler::{ClaimHandler, Settlement};
@@ -33,7 +33,9 @@ impl PermanentFailure {
     /// Creates one.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
+        Self {
+            reason: reason.into(),
+        }
     }
 }
 
@@ -50,7 +52,10 @@ impl FailWith {
     /// Creates one.
     #[must_use]
     pub fn new(error: impl Into<WorkerError>, effects: SettlementEffects) -> Self {
-        Self { error: error.into(), effects }
+        Self {
+            error: error.into(),
+            effects,
+        }
     }
 }
 
@@ -86,7 +91,11 @@ pub trait Worker: Send + Sync {
         job: &JobRecord,
         lease: &LeaseHandle,
     ) -> impl Future<Output = Result<SettlementEffects, WorkerError>> + Send {
-        async { self.process(job, lease).await.map(|()| SettlementEffects::default()) }
+        async {
+            self.process(job, lease)
+                .await
+                .map(|()| SettlementEffects::default())
+        }
     }
 }
 

@@ -55,7 +55,10 @@ pub async fn run_claim_handler<H: ClaimHandler, F: Future<Output = ()>>(
     _poll: Duration,
     shutdown: F,
 ) -> Result<()> {
-    let options = WorkerOptions { concurrency, ..WorkerOptions::default() };
+    let options = WorkerOptions {
+        concurrency,
+        ..WorkerOptions::default()
+    };
     run_claim_handler_with(queue, name, handler, options, shutdown).await
 }
 
@@ -73,8 +76,17 @@ pub async fn run_claim_handler_with<H: ClaimHandler, F: Future<Output = ()>>(
     options: WorkerOptions,
     shutdown: F,
 ) -> Result<()> {
-    assert!(options.concurrency > 0, "a worker needs a concurrency of at least 1");
-    let mut pool = Pool { queue, handler, options, tasks: JoinSet::new(), claims: HashMap::new() };
+    assert!(
+        options.concurrency > 0,
+        "a worker needs a concurrency of at least 1"
+    );
+    let mut pool = Pool {
+        queue,
+        handler,
+        options,
+        tasks: JoinSet::new(),
+        claims: HashMap::new(),
+    };
     let ended = pool.work(name, shutdown).await;
     let drained = pool.drain(ended.is_err()).await;
     ended.and(drained)
@@ -125,14 +137,18 @@ impl<H: ClaimHandler> Pool<'_, H> {
         let claim = Arc::new(claim);
         let (queue, handler) = (Arc::clone(self.queue), Arc::clone(&self.handler));
         let (max_run, own) = (self.options.max_run, Arc::clone(&claim));
-        let task = async move { attempt::run(&*queue, &*handler, &own, max_run).await };
+        let task = async move { attempt::run(&queue, &*handler, &own, max_run).await };
         let id = self.tasks.spawn(task).id();
         self.claims.insert(id, claim);
     }
 
     /// Lets running jobs finish; past the limit, or when the store is lost, they are told to stop and given back.
     async fn drain(&mut self, lost: bool) -> Result<()> {
-        let limit = if lost { Duration::ZERO } else { self.options.drain_limit };
+        let limit = if lost {
+            Duration::ZERO
+        } else {
+            self.options.drain_limit
+        };
         let finish = async {
             while let Some(done) = self.tasks.join_next_with_id().await {
                 finished(done, &mut self.claims)?;
@@ -208,7 +224,11 @@ pub(super) async fn run_sequential<H: Handler>(
                 () = &mut shutdown => {}
                 () = lost(queue) => {}
             }
-            let limit = if queue.shared().check_open().is_err() { GRACE } else { options.drain_limit };
+            let limit = if queue.shared().check_open().is_err() {
+                GRACE
+            } else {
+                options.drain_limit
+            };
             if let Some(done) = env::within(limit, &mut attempt).await {
                 return done;
             }

@@ -29,7 +29,10 @@ fn job(order: u64) -> Arc<Job> {
 }
 
 fn entry(order: u64) -> Entry {
-    Entry { job: job(order), ready_round: 0 }
+    Entry {
+        job: job(order),
+        ready_round: 0,
+    }
 }
 
 /// A small generator, so that a failure names its seed.
@@ -37,7 +40,10 @@ struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
@@ -101,14 +107,20 @@ fn walk(seed: u64) {
                         }
                         _ => {
                             let end = found.map(|_| at);
-                            let page = read.into_iter().map(|order| (order, entry(order))).collect();
+                            let page = read
+                                .into_iter()
+                                .map(|order| (order, entry(order)))
+                                .collect();
                             window.merge(page, end, |order| !claimed.contains_key(&order));
                         }
                     }
                 }
             }
             _ => {
-                let first = rows.keys().find(|order| !claimed.contains_key(order)).copied();
+                let first = rows
+                    .keys()
+                    .find(|order| !claimed.contains_key(order))
+                    .copied();
                 match window.first_ready(0).map(|job| job.body.order) {
                     Some(order) => {
                         assert_eq!(Some(order), first, "seed {seed}: handed out of order");
@@ -122,7 +134,10 @@ fn walk(seed: u64) {
                 }
             }
         }
-        let low = rows.keys().find(|order| !claimed.contains_key(order)).copied();
+        let low = rows
+            .keys()
+            .find(|order| !claimed.contains_key(order))
+            .copied();
         assert!(
             low.is_none_or(|low| window.low().is_some_and(|l| l <= low)),
             "seed {seed}: the low end {:?} is past the live row {low:?}",
