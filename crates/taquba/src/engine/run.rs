@@ -214,10 +214,20 @@ impl Engine {
         }
     }
 
+    /// Somebody waits for what is durable: callers for their answers, and idle workers for jobs that become ready.
     fn tell_flusher(&self) {
+        let feeds_idle =
+            |flight: &&InFlight| flight.fed.iter().any(|queue| self.idle.contains_key(queue));
+        let for_workers = self
+            .in_flight
+            .iter()
+            .rev()
+            .find(feeds_idle)
+            .map_or(0, |flight| flight.seq);
+        let for_callers = self.gated.back().map_or(0, |(seq, _)| *seq);
         let demand = Demand {
             written: self.written,
-            wanted: self.gated.back().map_or(0, |(seq, _)| *seq),
+            wanted: for_callers.max(for_workers),
             oldest: self.in_flight.front().map(|flight| flight.written_at),
             bytes: self.in_flight.iter().map(|flight| flight.bytes).sum(),
         };

@@ -1,1 +1,196 @@
+//! The bytes of every key and value, as docs/layout.md shows them. A change here is a change of format: bump the
+//! record version or the format stamp, and keep a store of the old one as a fixture.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::keys;
+use super::record::{
+    ClaimRow, Counters, Mark, decode_claim, decode_headers, decode_job, encode_claim,
+    encode_headers, encode_job,
+};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, State, Woken};
+use crate::name::QueueName;
+
+fn show(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+fn job(payload: Payload, state: State) -> Job {
+    let headers = [("a".to_owned(), "1".to_owned())];
+    Job {
+        body: Arc::new(Body {
+            id: "01J".into(),
+            queue: QueueName::new("mail").unwrap(),
+            priority: 1_000,
+            order: 7,
+            enqueued_at: 300,
+            max_attempts: 3,
+            headers: encode_headers(headers.iter().map(|(n, v)| (n, v))),
+            payload,
+        }),
+        attempts: 1,
+        epoch: 2,
+        last_error: Some("boom".into()),
+        dedup: Some("d".into()),
+        cancel_requested: true,
+        signal_key: Some("s".into()),
+        woken: Some(Woken {
+            at: 5,
+            payload: Some(Bytes::from_static(b"w")),
+        }),
+        state,
+    }
+}
+
+fn inline() -> Payload {
+    Payload::Inline(Bytes::from_static(b"hi"))
+}
+
+#[test]
+fn keys_have_these_bytes() {
+    let place = Place {
+        priority: 1_000,
+        order: 7,
+    };
+    let keys = [
+        show(&keys::ready("mail", place)),
+        show(&keys::payload("mail", place)),
+        show(&keys::scheduled(300, 7)),
+        show(&keys::claim(1)),
+        show(&keys::main(&job(
+            inline(),
+            State::Done { completed_at: 300 },
+        ))),
+        show(&keys::dead("mail", "01J")),
+        show(&keys::index("01J")),
+        show(&keys::dedup("mail", "d")),
+        show(&keys::wait("mail", "s")),
+        show(&keys::signal("mail", "s")),
+        show(&keys::counters("mail")),
+        show(&keys::low("mail", 1_000)),
+        show(&keys::kv(b"mine")),
+    ];
+    assert_eq!(
+        keys,
+        [
+            r"P\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"B\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"S\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"C\x00\x00\x00\x01",
+            r"D\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"X\x04mail01J",
+            r"I01J",
+            r"U\x04maild",
+            r"W\x04mails",
+            r"G\x04mails",
+            r"N\x04mail",
+            r"L\x04mail\x00\x00\x03\xe8",
+            r"Kmine",
+        ]
+    );
+}
+
+#[test]
+fn job_records_have_these_bytes_and_come_back() {
+    let apart = Payload::Apart {
+        size: 600,
+        bytes: None,
+    };
+    let cases = [
+        (
+            job(inline(), State::Pending),
+            r"\x01\x00?\x00\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+        ),
+        (
+            job(inline(), State::Scheduled { run_at: 300 }),
+            r"\x01\x01?\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+        ),
+        (
+            job(inline(), State::Done { completed_at: 300 }),
+            r"\x01\x02?\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+        ),
+        (
+            job(apart, State::Dead { failed_at: 300 }),
+            r"\x01\x03\x7f\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011\xd8\x04",
+        ),
+    ];
+    for (job, bytes) in cases {
+        let encoded = encode_job(&job);
+        assert_eq!(show(&encoded), bytes);
+        assert_eq!(decode_job(encoded), Ok(job));
+    }
+}
+
+#[test]
+fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
+    let hold = Hold {
+        slot: 1,
+        claimed_at: 300,
+        cancel_requested: true,
+    };
+    let claimed = job(inline(), State::Claimed(hold.clone()));
+    assert_eq!(
+        encode_job(&claimed),
+        encode_job(&job(inline(), State::Pending))
+    );
+    let row = encode_claim(&claimed, &hold);
+    assert_eq!(
+        show(&row),
+        r"\x01\x01\xac\x02P\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07"
+    );
+    let main = keys::main(&claimed);
+    assert_eq!(
+        decode_claim(&keys::claim(1), row),
+        Ok(ClaimRow { hold, main })
+    );
+}
+
+#[test]
+fn counters_and_the_mark_have_these_bytes_and_come_back() {
+    let counters = Counters {
+        pending: 1,
+        scheduled: 2,
+        claimed: 3,
+        done: 300,
+        dead: 4,
+    };
+    assert_eq!(show(&counters.encode()), r"\x01\x01\x02\x03\xac\x02\x04");
+    assert_eq!(Counters::decode(counters.encode()), Ok(counters));
+    let mark = Mark {
+        time_ms: 300,
+        id: 9,
+        order: 7,
+        epoch: 2,
+    };
+    let bytes = mark.encode();
+    assert_eq!(
+        show(&bytes),
+        format!(r"\x01\xac\x02{}\t\x07\x02", r"\x00".repeat(15))
+    );
+    assert_eq!(Mark::decode(bytes), Ok(mark));
+}
+
+#[test]
+fn damaged_records_are_refused_and_never_panic() {
+    let whole = encode_job(&job(
+        Payload::Apart {
+            size: 600,
+            bytes: None,
+        },
+        State::Pending,
+    ));
+    for end in 0..whole.len() {
+        assert!(decode_job(whole.slice(..end)).is_err(), "cut at {end}");
+    }
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut bytes = whole.to_vec();
+            bytes[at] ^= 1 << bit;
+            // Any answer will do, so long as it is one.
+            drop(decode_job(bytes.into()));
+        }
+    }
+    assert!(decode_headers(&Bytes::from_static(&[9])).is_err());
+}
