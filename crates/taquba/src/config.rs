@@ -102,6 +102,25 @@ pub struct OpenOptions {
     pub store_request_timeout: Duration,
     /// Write-ahead log on another (lower-latency) store; every open must use the same pair. Default: the same store.
     pub wal_object_store: Option<Arc<dyn ObjectStore>>,
+    /// See [`Knobs`].
+    #[doc(hidden)]
+    pub knobs: Knobs,
+}
+
+/// What only tests turn, so that a handful of jobs meets what else takes a million.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Knobs {
+    /// Bytes of ready jobs that each priority of a queue keeps in memory.
+    pub band_bytes: Option<usize>,
+    /// Bytes of scheduled jobs that are kept in memory.
+    pub timer_bytes: Option<usize>,
+    /// Jobs that one refill reads.
+    pub page_jobs: Option<usize>,
+    /// Steps back that a refill makes between its scan and the delivery of its page.
+    pub refill_yields: usize,
+    /// How far the host's clock, as the store engine sees it, lags the real one.
+    pub host_behind: Duration,
 }
 
 impl Default for OpenOptions {
@@ -118,6 +137,7 @@ impl Default for OpenOptions {
             fence_check_interval: Duration::from_secs(30),
             store_request_timeout: Duration::from_secs(30),
             wal_object_store: None,
+            knobs: Knobs::default(),
         }
     }
 }

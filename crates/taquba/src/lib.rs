@@ -20,6 +20,8 @@ pub mod worker;
 pub use slatedb::object_store;
 
 pub use clock::{Clock, MockClock, SystemClock};
+#[doc(hidden)]
+pub use config::Knobs;
 pub use config::{
     DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD, EnqueueOptions, IntoOptionString, OpenOptions, QueueConfig,
 };

@@ -176,11 +176,18 @@ impl Engine {
                 self.expire(claim, round);
             } else {
                 // Renewed since. A claim without a lease has ended everywhere but here, and this is its end here.
-                match self.shared.leases.expiry(claim) {
+                match self.shared.leases.look_at(claim) {
                     Some(later) => self.claims.check_at(claim, later),
                     None => self.expire(claim, round),
                 }
             }
+        }
+    }
+
+    /// A lease may end before it was to be looked at.
+    pub(crate) fn look_at_lease(&mut self, claim: ClaimNo) {
+        if let Some(ends) = self.shared.leases.look_at(claim) {
+            self.claims.check_at(claim, ends);
         }
     }
 
@@ -212,9 +219,14 @@ impl Engine {
         for (priority, from) in self.queues.begin_scans(queue) {
             let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
             let queue = queue.clone();
+            let max = self.knobs.page_jobs.unwrap_or(super::refill::PAGE_JOBS);
+            let yields = self.knobs.refill_yields;
             tokio::spawn(async move {
-                let page = super::refill::ready(&store, &queue, priority, from).await;
+                let page = super::refill::ready(&store, &queue, priority, from, max).await;
                 pause_if_failed(&page).await;
+                for _ in 0..yields {
+                    tokio::task::yield_now().await;
+                }
                 // If the engine is gone, nobody needs the page.
                 drop(mailbox.send(Request::ReadyPage(queue, priority, page)));
             });
@@ -232,7 +244,7 @@ impl Engine {
         match page {
             Ok(page) => {
                 let rows = page.rows.into_iter().map(|(order, job, seq)| {
-                    let ready_round = self.round_of(seq, round.no);
+                    let ready_round = self.round_of(seq);
                     (order, crate::state::window::Entry { job, ready_round })
                 });
                 let rows = rows.collect();
@@ -250,13 +262,17 @@ impl Engine {
         round.look.insert(queue);
     }
 
-    /// The round that a stored row becomes durable with; 0 if it is already.
-    fn round_of(&self, seq: u64, current: u64) -> u64 {
-        match self.in_flight.iter().find(|flight| flight.seq >= seq) {
-            Some(flight) => flight.round,
-            None if seq > self.written => current,
-            None => 0,
+    /// The round that a stored row becomes durable with; 0 if it is already. The write in flight, whose sequence is
+    /// not known yet, is the last.
+    fn round_of(&self, seq: u64) -> u64 {
+        if seq <= self.durable_seq {
+            return 0;
         }
+        let flight = self
+            .in_flight
+            .iter()
+            .find(|flight| flight.seq.is_none_or(|last| last >= seq));
+        flight.map_or(0, |flight| flight.round)
     }
 }
 

@@ -25,13 +25,8 @@ impl Engine {
         if !matches!(reason, CloseReason::Closed) {
             tracing::error!(%reason, path = %self.store.location.path, "the queue stopped");
         }
-        self.shared.closed.send_replace(Some(reason.clone()));
+        self.shared.closed.send_replace(Some(reason));
         self.shared.leases.close();
-        for (_, answers) in self.gated {
-            for answer in answers {
-                answer(Some(&reason));
-            }
-        }
     }
 
     /// Everything is durable and answered: say in the store that it was closed cleanly, then close it.

@@ -1,6 +1,7 @@
 //! One command, its facts, and what `lifecycle` says: the decision and its answer.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -197,7 +198,8 @@ impl Engine {
             self.request_cancel(change, round);
             return Ok((CancelOutcome::Requested, Vec::new()));
         }
-        let plan = self.plan(effects, found, false, round)?;
+        // What it held is free for the effects.
+        let plan = self.plan(effects, &found.without(id), false, round)?;
         self.apply(change, Ready::WhenDurable, round);
         Ok((CancelOutcome::Removed, self.commit(plan, round)))
     }
@@ -414,20 +416,35 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
         }
-        let plan = self.plan(prepared, found, false, round)?;
+        let cancels = self.cancellations(claim, changes.cancels, found);
+        let mut freed = Cow::Borrowed(found);
+        for change in cancels.iter().filter(|change| change.ending.is_some()) {
+            if let Some(job) = &change.before {
+                freed = Cow::Owned(freed.without(job.id()));
+            }
+        }
+        let plan = self.plan(prepared, &freed, false, round)?;
         if let Some(change) = settled {
             self.apply(change, Ready::WhenDurable, round);
         }
-        for id in changes.cancels {
-            let job = self.found_job(&id.into(), found);
-            match job.and_then(|job| wait::cancel(&job)) {
-                Some(change) if change.ending.is_none() => self.request_cancel(change, round),
-                Some(change) => drop(self.apply(change, Ready::WhenDurable, round)),
-                None => {}
+        for change in cancels {
+            match change.ending {
+                None => self.request_cancel(change, round),
+                Some(_) => drop(self.apply(change, Ready::WhenDurable, round)),
             }
         }
         self.commit(plan, round);
         Ok(())
+    }
+
+    /// What a decision cancels, each job once, and not the one that it settles.
+    fn cancellations(&self, claim: Option<ClaimNo>, ids: Vec<String>, found: &Found) -> Vec<Move> {
+        let settled = claim.and_then(|claim| self.claims.get(claim));
+        let ids: BTreeSet<JobId> = ids.into_iter().map(Into::into).collect();
+        ids.iter()
+            .filter(|id| settled.is_none_or(|job| job.id() != *id))
+            .filter_map(|id| wait::cancel(&self.found_job(id, found)?))
+            .collect()
     }
 }
 

@@ -52,6 +52,22 @@ pub(crate) struct Found {
     pub(crate) also: Vec<Key>,
 }
 
+impl Found {
+    /// The facts once a waiting job is gone: its id, its dedup key and its signal key are free.
+    pub(crate) fn without(&self, id: &JobId) -> Self {
+        let mut rest = self.clone();
+        rest.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
+        for holder in rest.dedup.values_mut() {
+            holder.take_if(|holder| holder == id);
+        }
+        for facts in rest.signals.values_mut() {
+            facts.waiter.take_if(|waiter| *waiter == **id);
+        }
+        rest.waiters.retain(|_, job| job.id() != id);
+        rest
+    }
+}
+
 impl Op {
     /// What the command must read first. Empty on the hot path.
     pub(crate) fn reads(&self, release: impl Fn(u64) -> Option<Read>) -> Vec<Read> {

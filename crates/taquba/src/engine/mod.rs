@@ -34,6 +34,7 @@ use flush::Demand;
 use owner::Ownership;
 use request::{Answer, ClaimRequest, Command, Reply, Request};
 
+use crate::config::Knobs;
 use crate::env::Instant;
 use crate::lifecycle::job::JobId;
 use crate::name::QueueName;
@@ -51,7 +52,8 @@ pub(crate) use shared::{Lane, Shared};
 /// A round that is not durable yet.
 struct InFlight {
     round: u64,
-    seq: u64,
+    /// Known once the batch is in the store's memory.
+    seq: Option<u64>,
     written_at: Instant,
     bytes: usize,
     /// Queues whose new jobs become ready with it.
@@ -91,12 +93,15 @@ pub(crate) struct Engine {
     after_crash: bool,
     round: u64,
     durable_round: u64,
+    /// Everything up to this sequence is durable.
+    durable_seq: u64,
     /// The last sequence written.
     written: u64,
     in_flight: VecDeque<InFlight>,
-    /// Answers by the sequence that they wait for.
+    /// Answers by the round that they wait for.
     gated: VecDeque<(u64, Vec<Answer>)>,
     closing: Option<Reply<()>>,
+    knobs: Knobs,
 }
 
 /// Rounds take at most this many requests, and this many due timers and expired leases each, so that ten thousand

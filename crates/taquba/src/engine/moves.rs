@@ -113,9 +113,8 @@ impl Engine {
                     ready_round: round.no,
                 };
                 let position = (*run_at, after.body.order);
-                self.timers
-                    .window
-                    .insert(position, entry, super::timers::WINDOW_BYTES);
+                let cap = self.timer_bytes();
+                self.timers.window.insert(position, entry, cap);
                 None
             }
             State::Claimed(_) => {

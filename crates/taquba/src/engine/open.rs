@@ -12,14 +12,12 @@ use super::flush::{self, Demand, FlushPolicy};
 use super::moves::Ready;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
-use super::round::Round;
 use super::run::{End, Nets};
 use super::shared::Shared;
 use super::{Engine, Timers, upkeep};
 use crate::config::OpenOptions;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::lifecycle::Stamp;
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
 use crate::name::QueueName;
@@ -27,6 +25,7 @@ use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
 use crate::state::window::Window;
+use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Snapshot, Store};
 use crate::store::record::{self, Counters, Mark};
 use crate::store::{find, keys};
@@ -52,7 +51,9 @@ pub(crate) async fn open(
         options.store_request_timeout,
     );
     let proof = env::now();
-    let store = Store::open(location).await?;
+    let knobs = options.knobs;
+    let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
+    let store = Store::open(location, store_clock).await?;
     let found = read(&store, path).await?;
     store
         .clock
@@ -94,11 +95,14 @@ pub(crate) async fn open(
         next_ticket: 0,
         round: 0,
         durable_round: 0,
+        durable_seq: 0,
         written: 0,
         in_flight: Default::default(),
         gated: Default::default(),
         closing: None,
+        knobs,
     };
+    engine.queues.set_band_bytes(knobs.band_bytes);
     engine.recover(found.claimed, found.stray_claims).await?;
 
     let policy = FlushPolicy {
@@ -262,11 +266,8 @@ impl Engine {
     /// The first round: stamp a new store, note that it is in use, requeue what was held. Durable on return, so this
     /// opening's number is taken before anything happens under it.
     async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
-        let stamp = Stamp {
-            now_ms: self.shared.clock.now_ms(),
-            epoch: self.mark.epoch,
-        };
-        let mut round = Round::new(1, stamp, self.shared.mono_ms());
+        let mut round = self.open_round();
+        let stamp = round.stamp;
         round.batch.put(keys::FORMAT.into(), FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
         for slot in stray_claims {
@@ -276,9 +277,12 @@ impl Engine {
             let change = settle::interrupt(&Arc::new(job), stamp);
             self.apply(change, Ready::WhenDurable, &mut round);
         }
-        let first = self.write(round).await;
-        if let Err(End::Lost(reason)) = first {
-            return Err(Error::Closed(reason));
+        let mut writing = self.seal(&mut round);
+        if let Some(first) = &mut writing {
+            let written = first.write.as_mut().await;
+            if let Err(End::Lost(reason)) = self.written_back(written, &mut writing) {
+                return Err(Error::Closed(reason));
+            }
         }
         flushed(&self.store, self.written).await?;
         self.refill_timers();

@@ -16,7 +16,7 @@ use crate::store::scan::Row;
 use crate::store::{find, keys, record, shape};
 
 /// A page ends after this many jobs or payload bytes, whichever comes first.
-const PAGE_JOBS: usize = 4_096;
+pub(crate) const PAGE_JOBS: usize = 4_096;
 const PAGE_BYTES: u64 = 2 * 1_024 * 1_024;
 /// Payloads of scheduled jobs that are read at once.
 const PAYLOAD_READS: usize = 16;
@@ -28,24 +28,29 @@ pub(crate) struct Page<K> {
     pub(crate) end: Option<K>,
 }
 
-/// Reads a page of one band's ready jobs from order number `from` on.
+/// Reads a page of at most `max` ready jobs of one band, from order number `from` on.
 pub(crate) async fn ready(
     store: &Store,
     queue: &str,
     priority: u32,
     from: u64,
+    max: usize,
 ) -> Result<Page<u64>> {
     let at = store.snapshot()?;
     let band = keys::band(keys::READY, queue, priority);
-    let page = page(&at, &band, &from.to_be_bytes(), keys::order).await?;
+    let page = page(&at, &band, &from.to_be_bytes(), max, keys::order).await?;
     attach_payloads(&at, page).await
 }
 
-/// Reads a page of scheduled jobs from a time and order number on.
-pub(crate) async fn scheduled(store: &Store, from: (u64, u64)) -> Result<Page<(u64, u64)>> {
+/// Reads a page of at most `max` scheduled jobs, from a time and order number on.
+pub(crate) async fn scheduled(
+    store: &Store,
+    from: (u64, u64),
+    max: usize,
+) -> Result<Page<(u64, u64)>> {
     let at = store.snapshot()?;
     let tail = [from.0.to_be_bytes(), from.1.to_be_bytes()].concat();
-    let mut page = page(&at, &[keys::SCHEDULED], &tail, |key| {
+    let mut page = page(&at, &[keys::SCHEDULED], &tail, max, |key| {
         let at: [u8; 8] = key.get(1..9)?.try_into().ok()?;
         Some((u64::from_be_bytes(at), keys::order(key)?))
     })
@@ -70,6 +75,7 @@ async fn page<K: Position>(
     at: &Snapshot,
     prefix: &[u8],
     from: &[u8],
+    max: usize,
     position: impl Fn(&[u8]) -> Option<K>,
 ) -> Result<Page<K>> {
     let start = [prefix, from].concat();
@@ -93,7 +99,7 @@ async fn page<K: Position>(
             }
             Err(e) => tracing::error!(error = %find::undecodable(&key, e), "a job is skipped"),
         }
-        if page.rows.len() >= PAGE_JOBS || bytes >= PAGE_BYTES {
+        if page.rows.len() >= max || bytes >= PAGE_BYTES {
             page.end = Some(at.next());
             break;
         }

@@ -177,6 +177,8 @@ pub(crate) enum Request {
     Claim(ClaimRequest),
     /// Claims that did not reach their workers.
     Release(Vec<ClaimNo>),
+    /// A lease was made shorter.
+    LookAtLease(ClaimNo),
     /// Waiting claims of this queue may have been dropped.
     ForgetClaims(QueueName),
     /// A watcher was dropped.

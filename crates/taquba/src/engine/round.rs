@@ -29,6 +29,14 @@ pub(crate) struct Round {
 }
 
 impl Round {
+    /// Whether there is nothing to write and nobody to answer.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+            && self.durable.is_empty()
+            && self.written.is_empty()
+            && self.loads.is_empty()
+    }
+
     pub(crate) fn new(no: u64, stamp: Stamp, mono_ms: u64) -> Self {
         Self {
             no,

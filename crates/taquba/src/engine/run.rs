@@ -1,17 +1,19 @@
 //! The loop itself: gather, decide, write, go on. It waits for nothing but work and the store's memory.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::flush::Demand;
-use super::found;
-use super::request::{Request, answer};
+use super::found::{self, Read};
+use super::request::{Answer, Request, answer};
 use super::round::Round;
 use super::{Engine, InFlight, ROUND_REQUESTS};
 use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
+use crate::state::reserve::Ticket;
 use crate::store::db::{Progress, fatal};
 use crate::store::{keys, record};
 
@@ -36,11 +38,17 @@ impl Engine {
     pub(crate) async fn run(mut self, nets: Nets) {
         let mut advanced = self.shared.clock.on_advance();
         let mut progress = self.store.progress();
+        let mut open = self.open_round();
+        let mut writing = None;
         let end = loop {
-            if let Err(end) = self.turn(&nets, &mut progress, &mut advanced).await {
+            let turn = self
+                .turn(&nets, &mut progress, &mut advanced, &mut open, &mut writing)
+                .await;
+            if let Err(end) = turn {
                 break end;
             }
         };
+        // What the open round and the write in flight hold is dropped: their callers hear the reason set below.
         match end {
             End::Lost(reason) => self.fail(reason),
             End::Abandoned => self.fail(CloseReason::Closed),
@@ -48,17 +56,32 @@ impl Engine {
         }
     }
 
-    /// Waits for work and does one round of it.
+    pub(crate) fn open_round(&self) -> Round {
+        Round::new(self.round + 1, self.stamp(), self.shared.mono_ms())
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            now_ms: self.shared.clock.now_ms(),
+            epoch: self.mark.epoch,
+        }
+    }
+
+    /// Waits for work and does it. One write is in flight at most; what is decided meanwhile gathers in the open
+    /// round, so the busier it is, the more share a batch.
     async fn turn(
         &mut self,
         nets: &Nets,
         progress: &mut Progress,
         advanced: &mut Option<watch::Receiver<u64>>,
+        open: &mut Round,
+        writing: &mut Option<Writing>,
     ) -> Result<(), End> {
         let mut requests = Vec::new();
         let due = Duration::from_millis(self.next_due_ms().unwrap_or(u64::MAX)).min(nets.tick);
         tokio::select! {
             biased;
+            written = landing(writing), if writing.is_some() => self.written_back(written, writing)?,
             received = self.inbox.recv_many(&mut requests, ROUND_REQUESTS) => {
                 if received == 0 {
                     return Err(End::Abandoned);
@@ -72,33 +95,35 @@ impl Engine {
             return Err(End::Lost(reason));
         }
         let durable = progress.take_durable_seq();
-        self.work(requests, durable).await
-    }
-
-    /// One round.
-    async fn work(&mut self, requests: Vec<Request>, durable: u64) -> Result<(), End> {
-        let stamp = Stamp {
-            now_ms: self.shared.clock.now_ms(),
-            epoch: self.mark.epoch,
-        };
-        let mut round = Round::new(self.round + 1, stamp, self.shared.mono_ms());
-        self.landed(durable, &mut round);
-        for request in requests {
-            self.take(request, &mut round)?;
+        self.work(requests, durable, open)?;
+        if writing.is_none() {
+            *writing = self.seal(open);
         }
-        self.expire_leases(&mut round);
-        self.promote_due(&mut round);
-        // Serving may feed or look at further queues (a job whose payload is gone); they are few and strictly fewer.
-        while let Some(queue) = round.look.pop_first() {
-            self.serve(&queue, &mut round);
-            self.refill(&queue);
-        }
-        self.write(round).await?;
-        if self.closing.is_some() && self.is_drained() {
+        self.tell_flusher();
+        let idle = writing.is_none() && open.is_empty();
+        if self.closing.is_some() && idle && self.is_drained() {
             Err(End::Drained)
         } else {
             Ok(())
         }
+    }
+
+    /// Decides what came, into the open round.
+    fn work(&mut self, requests: Vec<Request>, durable: u64, round: &mut Round) -> Result<(), End> {
+        round.stamp = self.stamp();
+        round.mono_ms = self.shared.mono_ms();
+        self.landed(durable, round);
+        for request in requests {
+            self.take(request, round)?;
+        }
+        self.expire_leases(round);
+        self.promote_due(round);
+        // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.
+        while let Some(queue) = round.look.pop_first() {
+            self.serve(&queue, round);
+            self.refill(&queue);
+        }
+        Ok(())
     }
 
     /// Does what one request asks.
@@ -108,6 +133,7 @@ impl Engine {
             Request::Claim(request) if self.closing.is_none() => self.want(request, round),
             Request::Claim(_) => {}
             Request::Release(claims) => self.take_back(claims, round),
+            Request::LookAtLease(claim) => self.look_at_lease(claim),
             Request::ForgetClaims(queue) => self.forget_claims(&queue),
             Request::ForgetWatch(id, watcher) => {
                 if let Some(watchers) = self.watchers.get_mut(&id) {
@@ -135,8 +161,9 @@ impl Engine {
 
     /// Answers what has become durable, and lets workers look at queues whose new jobs are ready with it.
     fn landed(&mut self, durable: u64, round: &mut Round) {
+        self.durable_seq = durable;
         while let Some(flight) = self.in_flight.front() {
-            if flight.seq > durable {
+            if flight.seq.is_none_or(|seq| seq > durable) {
                 break;
             }
             if let Some(flight) = self.in_flight.pop_front() {
@@ -144,7 +171,11 @@ impl Engine {
                 round.look.extend(flight.fed);
             }
         }
-        while self.gated.front().is_some_and(|(seq, _)| *seq <= durable) {
+        while self
+            .gated
+            .front()
+            .is_some_and(|(no, _)| *no <= self.durable_round)
+        {
             for answer in self
                 .gated
                 .pop_front()
@@ -156,38 +187,78 @@ impl Engine {
         }
     }
 
-    /// Writes the round's batch and sends off what waited for it.
-    pub(crate) async fn write(&mut self, mut round: Round) -> Result<(), End> {
-        if !round.batch.is_empty() {
-            self.add_own_rows(&mut round);
-            let bytes = round.batch.size;
-            let written = self.store.write(std::mem::take(&mut round.batch)).await;
-            match written {
-                Ok(seq) => self.written = seq,
-                Err(error) => {
-                    let lost = fatal(&error);
-                    let lost = lost.unwrap_or_else(|| CloseReason::Failed(error.to_string()));
-                    for answer in round.durable.into_iter().chain(round.written) {
-                        answer(Some(&lost));
-                    }
-                    return Err(End::Lost(lost));
-                }
-            }
-            self.round = round.no;
-            let (seq, written_at) = (self.written, env::now());
-            let fed = round.fed;
-            self.in_flight.push_back(InFlight {
-                round: round.no,
-                seq,
-                written_at,
-                bytes,
-                fed,
-            });
+    /// Closes the open round and begins to write it. A round without changes has nothing to write: with no write in
+    /// flight, what waited for the store's memory need not wait.
+    pub(crate) fn seal(&mut self, open: &mut Round) -> Option<Writing> {
+        if open.batch.is_empty() {
+            let answers = std::mem::take(&mut open.durable);
+            self.gate(self.round, answers);
+            self.in_memory(
+                std::mem::take(&mut open.written),
+                std::mem::take(&mut open.loads),
+            );
+            return None;
         }
-        for answer in round.written {
+        self.add_own_rows(open);
+        self.round = open.no;
+        let next = self.open_round();
+        let Round {
+            no,
+            batch,
+            durable,
+            written,
+            loads,
+            fed,
+            ..
+        } = std::mem::replace(open, next);
+        let bytes = batch.size;
+        self.in_flight.push_back(InFlight {
+            round: no,
+            seq: None,
+            written_at: env::now(),
+            bytes,
+            fed,
+        });
+        self.gate(no, durable);
+        let store = self.store.clone();
+        Some(Writing {
+            write: Box::pin(async move { store.write(batch).await }),
+            written,
+            loads,
+        })
+    }
+
+    /// The write in flight is in the store's memory.
+    pub(crate) fn written_back(
+        &mut self,
+        written: crate::error::Result<u64>,
+        writing: &mut Option<Writing>,
+    ) -> Result<(), End> {
+        let seq = match written {
+            Ok(seq) => seq,
+            Err(error) => {
+                let lost = fatal(&error);
+                return Err(End::Lost(
+                    lost.unwrap_or_else(|| CloseReason::Failed(error.to_string())),
+                ));
+            }
+        };
+        self.written = seq;
+        if let Some(flight) = self.in_flight.back_mut() {
+            flight.seq = Some(seq);
+        }
+        if let Some(Writing { written, loads, .. }) = writing.take() {
+            self.in_memory(written, loads);
+        }
+        Ok(())
+    }
+
+    /// Gives the answers that waited for the store's memory, and begins the reads that must see it.
+    fn in_memory(&self, answers: Vec<Answer>, loads: Vec<(Ticket, Vec<Read>)>) {
+        for answer in answers {
             answer(None);
         }
-        for (ticket, reads) in round.loads {
+        for (ticket, reads) in loads {
             let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
             tokio::spawn(async move {
                 let found = found::load(&store, &reads).await;
@@ -195,22 +266,19 @@ impl Engine {
                 drop(mailbox.send(Request::Loaded(ticket, found)));
             });
         }
-        self.gate(round.durable);
-        self.tell_flusher();
-        Ok(())
     }
 
-    /// Holds answers until everything written when they were decided is durable.
-    fn gate(&mut self, answers: Vec<super::request::Answer>) {
+    /// Holds answers until everything up to a round is durable: all that was written when they were decided.
+    fn gate(&mut self, round: u64, answers: Vec<Answer>) {
         if answers.is_empty() {
             return;
         }
-        if self.in_flight.is_empty() {
+        if round <= self.durable_round || self.in_flight.is_empty() {
             for answer in answers {
                 answer(None);
             }
         } else {
-            self.gated.push_back((self.written, answers));
+            self.gated.push_back((round, answers));
         }
     }
 
@@ -223,11 +291,17 @@ impl Engine {
             .iter()
             .rev()
             .find(feeds_idle)
-            .map_or(0, |flight| flight.seq);
-        let for_callers = self.gated.back().map_or(0, |(seq, _)| *seq);
+            .map_or(0, |flight| flight.round);
+        let for_callers = self.gated.back().map_or(0, |(round, _)| *round);
+        let wanted_round = for_callers.max(for_workers);
+        let wanted = self
+            .in_flight
+            .iter()
+            .rev()
+            .filter(|flight| flight.round <= wanted_round);
         let demand = Demand {
             written: self.written,
-            wanted: for_callers.max(for_workers),
+            wanted: wanted.filter_map(|flight| flight.seq).next().unwrap_or(0),
             oldest: self.in_flight.front().map(|flight| flight.written_at),
             bytes: self.in_flight.iter().map(|flight| flight.bytes).sum(),
         };
@@ -256,9 +330,23 @@ impl Engine {
         round.batch.put(keys::MARK.into(), self.mark.encode());
     }
 
-    /// Whether nothing is left to decide, to become durable or to answer.
+    /// Whether nothing is left to decide, to become durable or to answer; the open round apart.
     fn is_drained(&self) -> bool {
         self.parked.is_empty() && self.in_flight.is_empty() && self.gated.is_empty()
+    }
+}
+
+/// A batch on its way into the store's memory, with what waits for that.
+pub(crate) struct Writing {
+    pub(crate) write: Pin<Box<dyn Future<Output = crate::error::Result<u64>> + Send>>,
+    written: Vec<Answer>,
+    loads: Vec<(Ticket, Vec<Read>)>,
+}
+
+async fn landing(writing: &mut Option<Writing>) -> crate::error::Result<u64> {
+    match writing {
+        Some(writing) => writing.write.as_mut().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::state::window::Entry;
 use crate::store::{keys, record};
 
 /// The nearest scheduled jobs that are kept in memory (8 MiB).
-pub(crate) const WINDOW_BYTES: usize = 8 * 1_024 * 1_024;
+const WINDOW_BYTES: usize = 8 * 1_024 * 1_024;
 /// How far the scheduled jobs' low-water mark may trail, in milliseconds.
 const LOW_SLACK_MS: u64 = 10_000;
 
@@ -30,16 +30,22 @@ impl Engine {
 
     /// Reads the next page of scheduled jobs when the window runs low.
     pub(crate) fn refill_timers(&mut self) {
-        let Some(from) = self.timers.window.begin_scan(WINDOW_BYTES) else {
+        let Some(from) = self.timers.window.begin_scan(self.timer_bytes()) else {
             return;
         };
+        let max = self.knobs.page_jobs.unwrap_or(refill::PAGE_JOBS);
         let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
         tokio::spawn(async move {
-            let page = refill::scheduled(&store, from).await;
+            let page = refill::scheduled(&store, from, max).await;
             super::claims::pause_if_failed(&page).await;
             // If the engine is gone, nobody needs the page.
             drop(mailbox.send(Request::ScheduledPage(page)));
         });
+    }
+
+    /// What the window of scheduled jobs may hold.
+    pub(crate) fn timer_bytes(&self) -> usize {
+        self.knobs.timer_bytes.unwrap_or(WINDOW_BYTES)
     }
 
     /// Takes a page of scheduled jobs.

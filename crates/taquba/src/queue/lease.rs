@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Claim, Queue};
 use crate::engine::Shared;
 use crate::engine::prepare::millis;
+use crate::engine::request::Request;
 use crate::error::{Error, Result};
 use crate::state::leases::{ClaimNo, Ended};
 
@@ -31,10 +32,10 @@ impl Queue {
     pub fn renew_lease(&self, claim: &Claim, extension: Duration) -> Result<u64> {
         let shared = &self.shared;
         let until = shared.mono_ms().saturating_add(millis(extension));
-        shared
-            .leases
-            .renew(claim.number(), until)
-            .map_err(refusal)?;
+        let renewed = shared.leases.renew(claim.number(), until);
+        if renewed.map_err(refusal)? {
+            shared.post(Request::LookAtLease(claim.number()))?;
+        }
         Ok(shared.clock.now_ms().saturating_add(millis(extension)))
     }
 
@@ -119,7 +120,10 @@ impl Queue {
 impl Drop for Keep {
     fn drop(&mut self) {
         let until = self.shared.mono_ms().saturating_add(millis(self.lease));
-        self.shared.leases.let_go(self.claim, until);
+        if self.shared.leases.let_go(self.claim, until) {
+            // A lost store has taken its claims back already.
+            drop(self.shared.post(Request::LookAtLease(self.claim)));
+        }
     }
 }
 

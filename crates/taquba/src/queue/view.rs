@@ -274,9 +274,15 @@ async fn claimed_page(
         if keys::queue_of(&claim.main) != Some(queue) {
             continue;
         }
-        if let Some(mut job) = find::record_at(at, &claim.main).await? {
-            job.state = State::Claimed(claim.hold);
-            jobs.push(job);
+        let Some(value) = at.get(&claim.main).await? else {
+            continue;
+        };
+        match record::decode_job(value) {
+            Ok(job) => jobs.push(job.with(State::Claimed(claim.hold))),
+            Err(e) => {
+                let error = find::undecodable(&claim.main, e);
+                tracing::error!(%error, "a claimed job is not listed");
+            }
         }
     }
     jobs.sort_by(|a, b| a.id().cmp(b.id()));

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::leases::ClaimNo;
 use crate::lifecycle::job::Job;
@@ -22,8 +23,11 @@ pub(crate) struct Claims {
     by_order: HashMap<u64, ClaimNo>,
     free_slots: BinaryHeap<Reverse<u32>>,
     next_slot: u32,
-    next_claim: ClaimNo,
 }
+
+/// Numbers are drawn from one source in the process: a claim of an earlier opening, or of another store, must never
+/// be taken for one of this.
+static LAST_CLAIM: AtomicU64 = AtomicU64::new(0);
 
 impl Claims {
     /// The lowest slot that no claim uses. It is taken once a job is added under it.
@@ -37,14 +41,14 @@ impl Claims {
 
     /// Takes a claimed job in. Its lease is to be looked at once [`check_at`](Self::check_at) says when.
     pub(crate) fn add(&mut self, job: &Arc<Job>) -> ClaimNo {
-        self.next_claim += 1;
+        let claim = LAST_CLAIM.fetch_add(1, Ordering::Relaxed) + 1;
         let held = Held {
             job: Arc::clone(job),
             check_mono_ms: u64::MAX,
         };
-        self.held.insert(self.next_claim, held);
-        self.by_order.insert(job.body.order, self.next_claim);
-        self.next_claim
+        self.held.insert(claim, held);
+        self.by_order.insert(job.body.order, claim);
+        claim
     }
 
     /// The job under a claim.

@@ -19,6 +19,8 @@ struct Lease {
     expires_mono_ms: u64,
     /// A worker loop keeps it until then, while its handler's future lives.
     kept_until_mono_ms: u64,
+    /// When the engine looks at it next; who makes it end earlier tells the engine.
+    looked_at_mono_ms: u64,
     cancel_requested: bool,
     token: CancellationToken,
 }
@@ -26,6 +28,10 @@ struct Lease {
 impl Lease {
     fn ends(&self) -> u64 {
         self.expires_mono_ms.max(self.kept_until_mono_ms)
+    }
+
+    fn ends_unseen(&self) -> bool {
+        self.ends() < self.looked_at_mono_ms
     }
 }
 
@@ -85,6 +91,7 @@ impl Leases {
                 slot,
                 expires_mono_ms,
                 kept_until_mono_ms: 0,
+                looked_at_mono_ms: expires_mono_ms,
                 cancel_requested,
                 token,
             };
@@ -98,9 +105,12 @@ impl Leases {
         self.table().remove(claim);
     }
 
-    /// Sets the time at which a claim's lease ends.
-    pub(crate) fn renew(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<(), Ended> {
-        self.change(claim, |lease| lease.expires_mono_ms = until_mono_ms)
+    /// Sets the time at which a claim's lease ends; whether that is before the engine looks at it.
+    pub(crate) fn renew(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<bool, Ended> {
+        self.change(claim, |lease| {
+            lease.expires_mono_ms = until_mono_ms;
+            lease.ends_unseen()
+        })
     }
 
     /// Moves the end of a claim's lease to `until_mono_ms` if it is earlier.
@@ -110,14 +120,17 @@ impl Leases {
         })
     }
 
-    fn change(&self, claim: ClaimNo, change: impl FnOnce(&mut Lease)) -> Result<(), Ended> {
+    fn change<T>(
+        &self,
+        claim: ClaimNo,
+        change: impl FnOnce(&mut Lease) -> T,
+    ) -> Result<T, Ended> {
         let mut table = self.table();
         let lease = table.leases.get_mut(&claim).ok_or(Ended::Lost)?;
         if lease.cancel_requested {
             return Err(Ended::CancelRequested);
         }
-        change(lease);
-        Ok(())
+        Ok(change(lease))
     }
 
     /// Keeps a claim until a time, whatever its lease: its handler's future lives.
@@ -127,17 +140,22 @@ impl Leases {
         }
     }
 
-    /// The handler's future is gone; the lease lasts until `until_mono_ms` at least, for the settlement.
-    pub(crate) fn let_go(&self, claim: ClaimNo, until_mono_ms: u64) {
-        if let Some(lease) = self.table().leases.get_mut(&claim) {
+    /// The handler's future is gone; the lease lasts until `until_mono_ms` at least, for the settlement. Whether it
+    /// ends before the engine looks at it.
+    pub(crate) fn let_go(&self, claim: ClaimNo, until_mono_ms: u64) -> bool {
+        self.table().leases.get_mut(&claim).is_some_and(|lease| {
             lease.kept_until_mono_ms = 0;
             lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms);
-        }
+            lease.ends_unseen()
+        })
     }
 
-    /// When a live claim's lease ends.
-    pub(crate) fn expiry(&self, claim: ClaimNo) -> Option<u64> {
-        self.table().leases.get(&claim).map(Lease::ends)
+    /// When a live claim's lease ends; the engine looks at it then.
+    pub(crate) fn look_at(&self, claim: ClaimNo) -> Option<u64> {
+        self.table().leases.get_mut(&claim).map(|lease| {
+            lease.looked_at_mono_ms = lease.ends();
+            lease.looked_at_mono_ms
+        })
     }
 
     /// When the lease of a job's live claim ends.

@@ -63,6 +63,8 @@ pub(crate) struct Queues {
     moved: BTreeSet<(QueueName, u32)>,
     /// Bytes in all windows.
     bytes: usize,
+    /// In place of [`BAND_BYTES`], in tests.
+    band_bytes: Option<usize>,
 }
 
 impl Queues {
@@ -196,11 +198,16 @@ impl Queues {
         }
     }
 
+    /// Sets what one band may hold; `None` for the usual.
+    pub(crate) fn set_band_bytes(&mut self, bytes: Option<usize>) {
+        self.band_bytes = bytes;
+    }
+
     fn cap(&self) -> usize {
         if self.bytes > PLENTY {
             BAND_BYTES_SCARCE
         } else {
-            BAND_BYTES
+            self.band_bytes.unwrap_or(BAND_BYTES)
         }
     }
 

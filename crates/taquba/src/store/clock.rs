@@ -12,15 +12,25 @@ use slatedb_common::clock::{SystemClock, SystemClockTicker};
 use crate::env;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StoreClock {
     floor_ms: AtomicU64,
+    behind_ms: u64,
 }
 
 impl StoreClock {
+    /// A clock of a host whose own lags the real one this much.
+    pub(crate) fn behind(behind_ms: u64) -> Self {
+        Self {
+            floor_ms: AtomicU64::new(0),
+            behind_ms,
+        }
+    }
+
     /// The time, in milliseconds since the Unix epoch.
     pub(crate) fn now_ms(&self) -> u64 {
-        env::wall_ms().max(self.floor_ms.load(Ordering::SeqCst))
+        let wall_ms = env::wall_ms().saturating_sub(self.behind_ms);
+        wall_ms.max(self.floor_ms.load(Ordering::SeqCst))
     }
 
     /// From now on the time is never below `floor_ms`.

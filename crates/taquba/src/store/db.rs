@@ -63,8 +63,8 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens (and so takes over) the store at a location, creating it when there is none.
-    pub(crate) async fn open(location: Location) -> Result<Self> {
-        let clock = Arc::new(StoreClock::default());
+    pub(crate) async fn open(location: Location, clock: StoreClock) -> Result<Self> {
+        let clock = Arc::new(clock);
         let settings = Settings {
             flush_interval: None,
             manifest_poll_interval: NEVER,

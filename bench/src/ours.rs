@@ -1,0 +1,3 @@
+//! The adapter for the crate of this repository.
+
+crate::adapter::adapter!(Ours, ours);

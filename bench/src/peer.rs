@@ -1,0 +1,3 @@
+//! The adapter for the published peer.
+
+crate::adapter::adapter!(Peer, peer);
