@@ -9,6 +9,7 @@ use super::moves::Ready;
 use super::request::{ClaimRequest, Command, Grant, Grants, Op, Request, answer};
 use super::round::Round;
 use super::{Engine, ROUND_TIMERS};
+use crate::env;
 use crate::lifecycle::job::Job;
 use crate::lifecycle::settle;
 use crate::name::QueueName;
@@ -98,8 +99,11 @@ impl Engine {
                     // A job that was there when the last process died may be what killed it: its attempt is durable
                     // before its handler starts, once.
                     let suspect = self.after_crash && job.epoch != self.mark.epoch;
-                    return match self.claim(&job, lease_ms, round) {
-                        Some(grant) => Try::Granted(grant, suspect),
+                    let wait = suspect || !self.ownership.is_fresh();
+                    // A claim that releases a dedup key writes that release, so it is stored with it.
+                    let hold_back = !wait && job.dedup.is_none();
+                    return match self.claim(&job, lease_ms, hold_back, round) {
+                        Some(grant) => Try::Granted(grant, wait),
                         None => Try::Nothing,
                     };
                 }
@@ -107,21 +111,25 @@ impl Engine {
         }
     }
 
-    fn claim(&mut self, job: &Arc<Job>, lease_ms: u64, round: &mut Round) -> Option<Grant> {
-        let slot = self.claims.take_slot();
+    /// Begins a claim. Held back, it writes nothing: most jobs are done before it would have to be stored.
+    fn claim(
+        &mut self,
+        job: &Arc<Job>,
+        lease_ms: u64,
+        hold_back: bool,
+        round: &mut Round,
+    ) -> Option<Grant> {
+        let slot = (!hold_back).then(|| self.claims.take_slot());
         let change = settle::claim(job, slot, round.stamp.now_ms);
         let held = change.after.clone()?;
         let claim = self.apply(change, Ready::Now, round)?;
+        if hold_back {
+            self.held_back
+                .push_back((env::now() + self.deferred_max, claim));
+        }
         let until = round.mono_ms.saturating_add(lease_ms);
         let token = CancellationToken::new();
-        self.shared.leases.add(
-            claim,
-            held.id(),
-            slot,
-            until,
-            token.clone(),
-            held.wants_cancel(),
-        );
+        self.shared.leases.add(claim, &held, until, token.clone());
         self.claims.check_at(claim, until);
         Some(Grant {
             claim,
@@ -130,15 +138,48 @@ impl Engine {
         })
     }
 
-    /// Sends claims to their worker: once they are in the store's memory if ownership was just proved, else once they
-    /// are durable, which proves it.
+    /// Stores the claims that were held back as long as they may be, and has them flushed.
+    pub(crate) fn store_held_claims(&mut self, round: &mut Round) {
+        let now = env::now();
+        while self.held_back.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, claim)) = self.held_back.pop_front()
+                && self.store_claim(claim, round)
+            {
+                round.durable.push(Box::new(|_| ()));
+            }
+        }
+    }
+
+    /// Stores a claim if it is held back; whether it was.
+    pub(crate) fn store_claim(&mut self, claim: ClaimNo, round: &mut Round) -> bool {
+        let held = self
+            .claims
+            .get(claim)
+            .filter(|job| job.hold().is_some_and(|h| h.slot.is_none()));
+        let Some(job) = held.cloned() else {
+            return false;
+        };
+        let slot = self.claims.take_slot();
+        let Some(change) = settle::store_claim(&job, slot) else {
+            return false;
+        };
+        self.apply(change, Ready::Now, round);
+        true
+    }
+
+    /// Sends claims to their worker: at once if ownership was just proved, else once they are durable, which proves it.
     fn grant(&mut self, request: ClaimRequest, grants: Vec<Grant>, wait: bool, round: &mut Round) {
+        let stored = grants
+            .iter()
+            .any(|grant| grant.job.hold().is_some_and(|h| h.slot.is_some()));
         let grants = Grants::new(grants, self.shared.mailbox.clone());
         let hand_over = answer(request.reply, Ok(grants));
-        if wait || !self.ownership.is_fresh() {
+        if wait {
             round.durable.push(hand_over);
-        } else {
+        } else if stored {
             round.written.push(hand_over);
+        } else {
+            hand_over(None);
         }
     }
 
@@ -215,13 +256,13 @@ impl Engine {
     }
 
     /// Begins the scans that a queue's windows are due for.
-    pub(crate) fn refill(&mut self, queue: &QueueName) {
+    pub(crate) fn refill(&mut self, queue: &QueueName, round: &mut Round) {
         for (priority, from) in self.queues.begin_scans(queue) {
             let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
             let queue = queue.clone();
             let max = self.knobs.page_jobs.unwrap_or(super::refill::PAGE_JOBS);
             let yields = self.knobs.refill_yields;
-            tokio::spawn(async move {
+            round.scans.push(Box::pin(async move {
                 let page = super::refill::ready(&store, &queue, priority, from, max).await;
                 pause_if_failed(&page).await;
                 for _ in 0..yields {
@@ -229,7 +270,7 @@ impl Engine {
                 }
                 // If the engine is gone, nobody needs the page.
                 drop(mailbox.send(Request::ReadyPage(queue, priority, page)));
-            });
+            }));
         }
     }
 

@@ -13,6 +13,10 @@ impl Engine {
     pub(crate) fn begin_close(&mut self, reply: Reply<()>, round: &mut Round) {
         self.shared.closed.send_replace(Some(CloseReason::Closed));
         self.closing = Some(reply);
+        // What is claimed now counts as an attempt, whenever it was claimed.
+        while let Some((_, claim)) = self.held_back.pop_front() {
+            self.store_claim(claim, round);
+        }
         self.idle.clear();
         self.watchers.clear();
         // Somebody waits now for all that was written, claims included.

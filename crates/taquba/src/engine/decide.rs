@@ -191,7 +191,10 @@ impl Engine {
         found: &Found,
         round: &mut Round,
     ) -> Result<(CancelOutcome, Vec<EnqueueResult>)> {
-        let Some(change) = self.found_job(id, found).and_then(|job| wait::cancel(&job)) else {
+        let job = self
+            .found_job(id, found)
+            .map(|job| self.stored_claim(job, round));
+        let Some(change) = job.and_then(|job| wait::cancel(&job)) else {
             return Ok((CancelOutcome::NotFound, Vec::new()));
         };
         if change.ending.is_none() {
@@ -202,6 +205,15 @@ impl Engine {
         let plan = self.plan(effects, &found.without(id), false, round)?;
         self.apply(change, Ready::WhenDurable, round);
         Ok((CancelOutcome::Removed, self.commit(plan, round)))
+    }
+
+    /// A job whose claim, if it has one, is stored: what is added to the claim must be.
+    fn stored_claim(&mut self, job: Arc<Job>, round: &mut Round) -> Arc<Job> {
+        let Some((claim, _)) = self.claims.of_order(job.body.order) else {
+            return job;
+        };
+        self.store_claim(claim, round);
+        self.claims.get(claim).cloned().unwrap_or(job)
     }
 
     /// The claim goes on, asked to stop; its token fires once that is durable.

@@ -56,7 +56,9 @@ impl Found {
     /// The facts once a waiting job is gone: its id, its dedup key and its signal key are free.
     pub(crate) fn without(&self, id: &JobId) -> Self {
         let mut rest = self.clone();
-        rest.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
+        rest.jobs
+            .entry(Arc::clone(id))
+            .and_modify(|job| *job = None);
         for holder in rest.dedup.values_mut() {
             holder.take_if(|holder| holder == id);
         }
@@ -233,8 +235,5 @@ fn job_id(value: &[u8]) -> Option<JobId> {
 }
 
 async fn load_job(at: &Snapshot, id: &str) -> Result<Option<Arc<Job>>> {
-    let Some(main) = at.get(&keys::index(id)).await? else {
-        return Ok(None);
-    };
-    Ok(find::record_at(at, &main).await?.map(Arc::new))
+    Ok(find::job(at, id).await?.map(Arc::new))
 }

@@ -27,6 +27,7 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
@@ -40,6 +41,7 @@ use crate::lifecycle::job::JobId;
 use crate::name::QueueName;
 use crate::record::WaitOutcome;
 use crate::state::claims::Claims;
+use crate::state::leases::ClaimNo;
 use crate::state::queues::Queues;
 use crate::state::reserve::{Reservations, Ticket};
 use crate::state::window::Window;
@@ -78,6 +80,9 @@ pub(crate) struct Engine {
     queues: Queues,
     timers: Timers,
     claims: Claims,
+    /// Claims without a row, each with when it must get one.
+    held_back: VecDeque<(Instant, ClaimNo)>,
+    deferred_max: Duration,
     /// Workers that wait for jobs, in order.
     idle: HashMap<QueueName, VecDeque<ClaimRequest>>,
     /// Callers that wait for a job's end.
@@ -101,6 +106,8 @@ pub(crate) struct Engine {
     /// Answers by the round that they wait for.
     gated: VecDeque<(u64, Vec<Answer>)>,
     closing: Option<Reply<()>>,
+    /// Who waits until nothing is overdue.
+    ticks: Vec<Reply<()>>,
     knobs: Knobs,
 }
 

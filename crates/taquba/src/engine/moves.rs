@@ -68,6 +68,9 @@ impl Engine {
     }
 
     fn leave(&mut self, before: &Arc<Job>, goes_on_held: bool) {
+        if before.hold().is_some_and(|hold| hold.slot.is_none()) {
+            self.queues.hold_no_more(before);
+        }
         match &before.state {
             State::Pending => self.queues.remove(before),
             State::Scheduled { run_at } => {
@@ -80,6 +83,8 @@ impl Engine {
                     self.claims.remove(claim);
                     self.ownership.set_held(self.claims.len());
                 }
+                // Its row stayed in line while it was held: a refill under way may have read it.
+                self.queues.remove(before);
             }
             State::Done { .. } | State::Dead { .. } => {}
         }
@@ -117,11 +122,15 @@ impl Engine {
                 self.timers.window.insert(position, entry, cap);
                 None
             }
-            State::Claimed(_) => {
+            State::Claimed(hold) => {
+                if hold.slot.is_none() {
+                    self.queues.hold_back(after);
+                }
                 let held = before.filter(|job| job.hold().is_some());
                 let claim = match held.and_then(|job| self.claims.of_order(job.body.order)) {
                     Some((claim, _)) => {
                         self.claims.replace(claim, after);
+                        self.shared.leases.replace(claim, after);
                         return None;
                     }
                     None => self.claims.add(after),

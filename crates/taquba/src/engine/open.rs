@@ -87,6 +87,8 @@ pub(crate) async fn open(
         },
         after_crash: found.unclean,
         claims: Default::default(),
+        held_back: Default::default(),
+        deferred_max: options.deferred_flush_max,
         idle: HashMap::new(),
         watchers: HashMap::new(),
         deaths: HashMap::new(),
@@ -100,6 +102,7 @@ pub(crate) async fn open(
         in_flight: Default::default(),
         gated: Default::default(),
         closing: None,
+        ticks: Vec::new(),
         knobs,
     };
     engine.queues.set_band_bytes(knobs.band_bytes);
@@ -252,7 +255,7 @@ async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
                 job.state = State::Claimed(claim.hold);
                 found.claimed.push(job);
             }
-            Ok(None) => found.stray_claims.push(claim.hold.slot),
+            Ok(None) => found.stray_claims.extend(claim.hold.slot),
             Err(error @ Error::Deserialization(_)) => {
                 tracing::error!(%error, "a claimed job cannot be read and is left in place");
             }
@@ -285,7 +288,9 @@ impl Engine {
             }
         }
         flushed(&self.store, self.written).await?;
-        self.refill_timers();
+        let mut next = self.open_round();
+        self.refill_timers(&mut next);
+        self.seal(&mut next);
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use crate::record::{
 };
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Ticket;
+use crate::store::record::Counters;
 use tokio_util::sync::CancellationToken;
 
 /// Where an answer goes.
@@ -189,6 +190,8 @@ pub(crate) enum Request {
     ReadyPage(QueueName, u32, Result<Page<u64>>),
     /// A page of scheduled jobs.
     ScheduledPage(Result<Page<(u64, u64)>>),
+    /// How many jobs of a queue are in each state.
+    Stats(QueueName, Reply<Counters>),
     /// Tell about jobs of this queue that the engine itself dead-letters.
     Deaths(QueueName, mpsc::UnboundedSender<String>),
     /// The store failed for good.

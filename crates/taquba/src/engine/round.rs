@@ -1,6 +1,7 @@
 //! One round: what the loop decides between two writes, and what follows when the write has happened.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 
 use super::found::Read;
 use super::request::Answer;
@@ -8,6 +9,9 @@ use crate::lifecycle::Stamp;
 use crate::name::QueueName;
 use crate::state::reserve::Ticket;
 use crate::store::rows::Batch;
+
+/// A refill.
+pub(crate) type Scan = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module.
 pub(crate) struct Round {
@@ -22,6 +26,9 @@ pub(crate) struct Round {
     pub(crate) written: Vec<Answer>,
     /// Reads to begin when the batch is in the store's memory, so that they see it.
     pub(crate) loads: Vec<(Ticket, Vec<Read>)>,
+    /// Refills to begin when the batch is in the store's memory: their windows log what comes after it, and the scan
+    /// must see what came before.
+    pub(crate) scans: Vec<Scan>,
     /// Queues that got ready jobs; their waiting workers look when the round is durable.
     pub(crate) fed: BTreeSet<QueueName>,
     /// Queues whose waiting workers look now.
@@ -46,6 +53,7 @@ impl Round {
             durable: Vec::new(),
             written: Vec::new(),
             loads: Vec::new(),
+            scans: Vec::new(),
             fed: BTreeSet::new(),
             look: BTreeSet::new(),
         }

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::flush::Demand;
 use super::found::{self, Read};
-use super::request::{Answer, Request, answer};
-use super::round::Round;
+use super::request::{Answer, Request};
+use super::round::{Round, Scan};
 use super::{Engine, InFlight, ROUND_REQUESTS};
 use crate::env;
 use crate::error::CloseReason;
@@ -116,12 +116,14 @@ impl Engine {
         for request in requests {
             self.take(request, round)?;
         }
+        self.store_held_claims(round);
         self.expire_leases(round);
         self.promote_due(round);
+        self.answer_ticks(round);
         // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.
         while let Some(queue) = round.look.pop_first() {
             self.serve(&queue, round);
-            self.refill(&queue);
+            self.refill(&queue, round);
         }
         Ok(())
     }
@@ -148,10 +150,15 @@ impl Engine {
                 self.ready_page(queue, priority, page, round);
             }
             Request::ScheduledPage(page) => self.scheduled_page(page),
+            Request::Stats(queue, reply) => {
+                let counters = self.queues.counters(&queue);
+                // A caller that went away does not need its answer.
+                drop(reply.send(Ok(counters)));
+            }
             Request::Deaths(queue, listener) => {
                 self.deaths.entry(queue).or_default().push(listener);
             }
-            Request::Tick(reply) => round.durable.push(answer(reply, Ok(()))),
+            Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),
             Request::Lost(reason) => return Err(End::Lost(reason)),
             Request::Abandon => return Err(End::Abandoned),
@@ -196,6 +203,7 @@ impl Engine {
             self.in_memory(
                 std::mem::take(&mut open.written),
                 std::mem::take(&mut open.loads),
+                std::mem::take(&mut open.scans),
             );
             return None;
         }
@@ -208,6 +216,7 @@ impl Engine {
             durable,
             written,
             loads,
+            scans,
             fed,
             ..
         } = std::mem::replace(open, next);
@@ -225,6 +234,7 @@ impl Engine {
             write: Box::pin(async move { store.write(batch).await }),
             written,
             loads,
+            scans,
         })
     }
 
@@ -247,14 +257,17 @@ impl Engine {
         if let Some(flight) = self.in_flight.back_mut() {
             flight.seq = Some(seq);
         }
-        if let Some(Writing { written, loads, .. }) = writing.take() {
-            self.in_memory(written, loads);
+        if let Some(done) = writing.take() {
+            self.in_memory(done.written, done.loads, done.scans);
         }
         Ok(())
     }
 
     /// Gives the answers that waited for the store's memory, and begins the reads that must see it.
-    fn in_memory(&self, answers: Vec<Answer>, loads: Vec<(Ticket, Vec<Read>)>) {
+    fn in_memory(&self, answers: Vec<Answer>, loads: Vec<(Ticket, Vec<Read>)>, scans: Vec<Scan>) {
+        for scan in scans {
+            tokio::spawn(scan);
+        }
         for answer in answers {
             answer(None);
         }
@@ -341,6 +354,7 @@ pub(crate) struct Writing {
     pub(crate) write: Pin<Box<dyn Future<Output = crate::error::Result<u64>> + Send>>,
     written: Vec<Answer>,
     loads: Vec<(Ticket, Vec<Read>)>,
+    scans: Vec<Scan>,
 }
 
 async fn landing(writing: &mut Option<Writing>) -> crate::error::Result<u64> {

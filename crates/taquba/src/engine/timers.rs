@@ -2,9 +2,10 @@
 
 use super::moves::Ready;
 use super::refill::{self, Page};
-use super::request::Request;
+use super::request::{Request, answer};
 use super::round::Round;
 use super::{Engine, ROUND_TIMERS};
+use crate::env;
 use crate::error::Result;
 use crate::lifecycle::wait;
 use crate::state::window::Entry;
@@ -25,22 +26,39 @@ impl Engine {
             };
             self.apply(wait::promote(&due), Ready::WhenDurable, round);
         }
-        self.refill_timers();
+        self.refill_timers(round);
+    }
+
+    /// Answers who asked for a look at the time, once nothing is overdue: neither in memory nor in what is still to be
+    /// read.
+    pub(crate) fn answer_ticks(&mut self, round: &mut Round) {
+        let timer = self.timers.window.first();
+        let timer_due = timer.is_some_and(|((run_at, _), _)| run_at <= round.stamp.now_ms);
+        let lease_due = self
+            .claims
+            .next_check()
+            .is_some_and(|(at, _)| at <= round.mono_ms);
+        if timer_due || lease_due || self.timers.window.awaits_store() {
+            return;
+        }
+        for reply in self.ticks.drain(..) {
+            round.durable.push(answer(reply, Ok(())));
+        }
     }
 
     /// Reads the next page of scheduled jobs when the window runs low.
-    pub(crate) fn refill_timers(&mut self) {
+    pub(crate) fn refill_timers(&mut self, round: &mut Round) {
         let Some(from) = self.timers.window.begin_scan(self.timer_bytes()) else {
             return;
         };
         let max = self.knobs.page_jobs.unwrap_or(refill::PAGE_JOBS);
         let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
-        tokio::spawn(async move {
+        round.scans.push(Box::pin(async move {
             let page = refill::scheduled(&store, from, max).await;
             super::claims::pause_if_failed(&page).await;
             // If the engine is gone, nobody needs the page.
             drop(mailbox.send(Request::ScheduledPage(page)));
-        });
+        }));
     }
 
     /// What the window of scheduled jobs may hold.
@@ -87,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Milliseconds until the next timer or lease falls due; `None` when there is none.
+    /// Milliseconds until the next timer, lease or claim held back falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
         let timer = self
@@ -100,9 +118,12 @@ impl Engine {
             .claims
             .next_check()
             .map(|(at, _)| at.saturating_sub(mono_ms));
-        match (timer, lease) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let now = env::now();
+        // Rounded up: woken a moment early, the loop would only look again.
+        let held = self.held_back.front().map(|(due, _)| {
+            let left = due.saturating_duration_since(now);
+            super::prepare::millis(left) + u64::from(!left.is_zero())
+        });
+        [timer, lease, held].into_iter().flatten().min()
     }
 }

@@ -56,8 +56,9 @@ pub(crate) enum State {
 /// What a claim adds to a job. The job's own row stays as it was: a claim writes only this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hold {
-    /// The claim's row. Slots are reused, so that open finds all claims in a short scan.
-    pub(crate) slot: u32,
+    /// The claim's row; slots are reused, so that open finds all claims in a short scan. `None` while the claim is
+    /// held back: a job that is done soon never has one, and a crash that takes the claim back leaves it pending.
+    pub(crate) slot: Option<u32>,
     pub(crate) claimed_at: u64,
     pub(crate) cancel_requested: bool,
 }

@@ -25,14 +25,24 @@ impl Backoff {
     }
 }
 
-/// A pending job is taken by a worker.
-pub(crate) fn claim(job: &Arc<Job>, slot: u32, now_ms: u64) -> Move {
+/// A pending job is taken by a worker. Without a slot the claim is held back.
+pub(crate) fn claim(job: &Arc<Job>, slot: Option<u32>, now_ms: u64) -> Move {
     let hold = Hold {
         slot,
         claimed_at: now_ms,
         cancel_requested: false,
     };
     Move::on(job, job.with(State::Claimed(hold)))
+}
+
+/// A claim that was held back gets its row; `None` when it has one.
+pub(crate) fn store_claim(job: &Arc<Job>, slot: u32) -> Option<Move> {
+    let hold = job.hold().filter(|hold| hold.slot.is_none())?;
+    let hold = Hold {
+        slot: Some(slot),
+        ..hold.clone()
+    };
+    Some(Move::on(job, job.with(State::Claimed(hold))))
 }
 
 /// The worker is done with it.

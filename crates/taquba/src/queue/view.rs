@@ -1,19 +1,22 @@
 //! Reading: counters, listings, records and a caller's rows.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, Stream};
+use tokio::sync::oneshot;
 
 use super::kv_range::{self, KvPage, KvRange};
 use crate::engine::Shared;
+use crate::engine::request::Request;
 use crate::error::Result;
-use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::job::Job;
 use crate::name::QueueName;
 use crate::record::{JobPage, JobRecord, JobStatus, QueueStats};
 use crate::store::db::Snapshot;
-use crate::store::record::{self, Counters};
+use crate::store::record;
 use crate::store::scan::Row;
 use crate::store::{find, keys, shape};
 
@@ -41,11 +44,10 @@ impl QueueView {
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed); [`Error::Storage`](crate::Error::Storage).
     pub async fn stats(&self, queue: &str) -> Result<QueueStats> {
-        let key = keys::counters(&QueueName::new(queue)?);
-        let counters = match self.moment()?.get(&key).await? {
-            Some(value) => Counters::decode(value).map_err(|e| find::undecodable(&key, e))?,
-            None => Counters::default(),
-        };
+        let (reply, answer) = oneshot::channel();
+        self.shared
+            .post(Request::Stats(QueueName::new(queue)?, reply))?;
+        let counters = self.shared.answer(answer).await?;
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         Ok(QueueStats {
             queue: queue.to_owned(),
@@ -79,9 +81,11 @@ impl QueueView {
     /// # Errors
     /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
     pub async fn get_job(&self, id: &str) -> Result<Option<JobRecord>> {
-        self.shared.check_open()?;
-        let slot = self.shared.leases.slot_of(id);
-        let job = find::job(&self.shared.store, id, slot).await?;
+        // The claims are asked first: a job that is not claimed by then is at most a moment later than it shows.
+        let job = match self.shared.leases.claimed(id) {
+            Some(job) => Some(job),
+            None => find::job(&self.moment()?, id).await?.map(Arc::new),
+        };
         job.map(|job| shape::job_record(&job)).transpose()
     }
 
@@ -103,13 +107,14 @@ impl QueueView {
         if limit == 0 {
             return Ok(JobPage::default());
         }
-        let at = self.moment()?;
-        let claims = match status {
-            JobStatus::Pending | JobStatus::Claimed => find::claims(&at).await?,
+        // The claims are asked before the store: what is pending there and was not claimed by then counts as pending.
+        let claimed = match status {
+            JobStatus::Pending | JobStatus::Claimed => self.shared.leases.claimed_in(&queue),
             _ => Vec::new(),
         };
+        let at = self.moment()?;
         if status == JobStatus::Claimed {
-            return claimed_page(&at, &queue, claims, cursor, limit).await;
+            return claimed_page(claimed, cursor, limit);
         }
         let prefix = match status {
             JobStatus::Scheduled => vec![keys::SCHEDULED],
@@ -117,8 +122,7 @@ impl QueueView {
             JobStatus::Dead => keys::in_queue(keys::DEAD, &queue),
             _ => keys::in_queue(keys::READY, &queue),
         };
-        let held: std::collections::HashSet<Bytes> =
-            claims.into_iter().map(|claim| claim.main).collect();
+        let held: HashSet<Bytes> = claimed.iter().map(|job| keys::main(job)).collect();
         let start = match cursor {
             Some(cursor) if !cursor.starts_with(&prefix) => return Ok(JobPage::default()),
             Some(cursor) => Bound::Excluded(cursor.to_vec()),
@@ -262,32 +266,10 @@ impl std::fmt::Debug for QueueView {
 }
 
 /// One page of the claimed jobs of a queue, by id. They are as few as there are workers.
-async fn claimed_page(
-    at: &Snapshot,
-    queue: &QueueName,
-    claims: Vec<record::ClaimRow>,
-    cursor: Option<&[u8]>,
-    limit: usize,
-) -> Result<JobPage> {
-    let mut jobs: Vec<Job> = Vec::new();
-    for claim in claims {
-        if keys::queue_of(&claim.main) != Some(queue) {
-            continue;
-        }
-        let Some(value) = at.get(&claim.main).await? else {
-            continue;
-        };
-        match record::decode_job(value) {
-            Ok(job) => jobs.push(job.with(State::Claimed(claim.hold))),
-            Err(e) => {
-                let error = find::undecodable(&claim.main, e);
-                tracing::error!(%error, "a claimed job is not listed");
-            }
-        }
-    }
+fn claimed_page(mut jobs: Vec<Arc<Job>>, cursor: Option<&[u8]>, limit: usize) -> Result<JobPage> {
     jobs.sort_by(|a, b| a.id().cmp(b.id()));
-    let after = |job: &Job| cursor.is_none_or(|cursor| job.id().as_bytes() > cursor);
-    let mut rest = jobs.iter().filter(|job| after(job));
+    let after = |job: &&Arc<Job>| cursor.is_none_or(|cursor| job.id().as_bytes() > cursor);
+    let mut rest = jobs.iter().filter(after);
     let page: Vec<_> = rest.by_ref().take(limit).collect();
     let next_cursor = match (rest.next(), page.last()) {
         (Some(_), Some(last)) => Some(last.id().as_bytes().to_vec()),
@@ -295,7 +277,7 @@ async fn claimed_page(
     };
     let jobs = page
         .into_iter()
-        .map(shape::job_record)
+        .map(|job| shape::listed(job))
         .collect::<Result<_>>()?;
     Ok(JobPage { jobs, next_cursor })
 }

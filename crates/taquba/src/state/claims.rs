@@ -88,8 +88,8 @@ impl Claims {
         if let Some(held) = self.held.remove(&claim) {
             self.by_order.remove(&held.job.body.order);
             self.checks.remove(&(held.check_mono_ms, claim));
-            if let Some(hold) = held.job.hold() {
-                self.free_slots.push(Reverse(hold.slot));
+            if let Some(slot) = held.job.hold().and_then(|hold| hold.slot) {
+                self.free_slots.push(Reverse(slot));
             }
         }
     }

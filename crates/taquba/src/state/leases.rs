@@ -2,11 +2,11 @@
 //! only for a few lines at a time, never over an await. Time is monotonic milliseconds; nothing here is stored.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::lifecycle::job::JobId;
+use crate::lifecycle::job::{Job, JobId};
 
 /// A claim's number; unique in this process.
 pub(crate) type ClaimNo = u64;
@@ -14,8 +14,8 @@ pub(crate) type ClaimNo = u64;
 /// One live claim.
 #[derive(Debug)]
 struct Lease {
-    id: JobId,
-    slot: u32,
+    /// The claimed job, for those who read it.
+    job: Arc<Job>,
     expires_mono_ms: u64,
     /// A worker loop keeps it until then, while its handler's future lives.
     kept_until_mono_ms: u64,
@@ -46,9 +46,9 @@ struct Table {
 impl Table {
     fn remove(&mut self, claim: ClaimNo) {
         if let Some(lease) = self.leases.remove(&claim)
-            && self.by_id.get(&lease.id) == Some(&claim)
+            && self.by_id.get(lease.job.id()) == Some(&claim)
         {
-            self.by_id.remove(&lease.id);
+            self.by_id.remove(lease.job.id());
         }
     }
 }
@@ -75,27 +75,25 @@ impl Leases {
     pub(crate) fn add(
         &self,
         claim: ClaimNo,
-        id: &JobId,
-        slot: u32,
+        job: &Arc<Job>,
         expires_mono_ms: u64,
         token: CancellationToken,
-        cancel_requested: bool,
     ) {
+        let cancel_requested = job.wants_cancel();
         let mut table = self.table();
         if table.closed || cancel_requested {
             token.cancel();
         }
         if !table.closed {
             let lease = Lease {
-                id: id.clone(),
-                slot,
+                job: Arc::clone(job),
                 expires_mono_ms,
                 kept_until_mono_ms: 0,
                 looked_at_mono_ms: expires_mono_ms,
                 cancel_requested,
                 token,
             };
-            table.by_id.insert(id.clone(), claim);
+            table.by_id.insert(job.id().clone(), claim);
             table.leases.insert(claim, lease);
         }
     }
@@ -120,11 +118,7 @@ impl Leases {
         })
     }
 
-    fn change<T>(
-        &self,
-        claim: ClaimNo,
-        change: impl FnOnce(&mut Lease) -> T,
-    ) -> Result<T, Ended> {
+    fn change<T>(&self, claim: ClaimNo, change: impl FnOnce(&mut Lease) -> T) -> Result<T, Ended> {
         let mut table = self.table();
         let lease = table.leases.get_mut(&claim).ok_or(Ended::Lost)?;
         if lease.cancel_requested {
@@ -165,11 +159,27 @@ impl Leases {
         table.leases.get(claim).map(Lease::ends)
     }
 
-    /// The slot of a job's live claim.
-    pub(crate) fn slot_of(&self, id: &str) -> Option<u32> {
+    /// The claimed job goes on under the same claim, changed.
+    pub(crate) fn replace(&self, claim: ClaimNo, job: &Arc<Job>) {
+        if let Some(lease) = self.table().leases.get_mut(&claim) {
+            lease.job = Arc::clone(job);
+        }
+    }
+
+    /// A job as it is claimed now.
+    pub(crate) fn claimed(&self, id: &str) -> Option<Arc<Job>> {
         let table = self.table();
         let claim = table.by_id.get(id)?;
-        table.leases.get(claim).map(|lease| lease.slot)
+        table.leases.get(claim).map(|lease| Arc::clone(&lease.job))
+    }
+
+    /// All claimed jobs of a queue, in no order.
+    pub(crate) fn claimed_in(&self, queue: &str) -> Vec<Arc<Job>> {
+        let table = self.table();
+        let jobs = table.leases.values().map(|lease| &lease.job);
+        jobs.filter(|job| **job.queue() == *queue)
+            .map(Arc::clone)
+            .collect()
     }
 
     /// Ends a claim if its lease ran out by `now`, and fires its token; true when it did. Judged and ended under one lock: from then on

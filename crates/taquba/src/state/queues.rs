@@ -24,12 +24,34 @@ pub(crate) struct Band {
     pub(crate) window: Window<u64>,
     /// The low-water mark as the store has it; `None` when it has no row yet.
     stored_low: Option<u64>,
+    /// Claimed jobs whose claims are held back: in the store they are pending.
+    held_back: BTreeSet<u64>,
+}
+
+impl Band {
+    fn new(window: Window<u64>, stored_low: Option<u64>) -> Self {
+        Self {
+            window,
+            stored_low,
+            held_back: BTreeSet::new(),
+        }
+    }
+
+    /// The order number that no pending row of the store lies below; `None` when it has none.
+    fn low(&self) -> Option<u64> {
+        let held = self.held_back.first().copied();
+        self.window
+            .low()
+            .map_or(held, |low| Some(held.map_or(low, |held| held.min(low))))
+    }
 }
 
 /// One queue.
 #[derive(Debug, Default)]
 pub(crate) struct QueueState {
     pub(crate) counters: Counters,
+    /// Claims that are held back: the store counts their jobs as pending.
+    held_back: u64,
     pub(crate) bands: BTreeMap<u32, Band>,
 }
 
@@ -77,16 +99,11 @@ impl Queues {
             } else {
                 Window::empty()
             };
-            (
-                priority,
-                Band {
-                    window,
-                    stored_low: Some(low),
-                },
-            )
+            (priority, Band::new(window, Some(low)))
         });
         let state = QueueState {
             counters,
+            held_back: 0,
             bands: bands.collect(),
         };
         self.queues.insert(name, state);
@@ -112,10 +129,7 @@ impl Queues {
         let band = queue
             .bands
             .entry(job.body.priority)
-            .or_insert_with(|| Band {
-                window: Window::empty(),
-                stored_low: None,
-            });
+            .or_insert_with(|| Band::new(Window::empty(), None));
         let before = band.window.bytes();
         band.window.insert(
             job.body.order,
@@ -142,13 +156,41 @@ impl Queues {
         let before = band.window.bytes();
         band.window.remove(job.body.order);
         self.bytes = self.bytes + band.window.bytes() - before;
-        let low = band.window.low();
+        let low = band.low();
         if low.is_none_or(|low| {
             band.stored_low
                 .is_some_and(|s| low >= s.saturating_add(LOW_SLACK))
         }) {
             self.moved.insert((job.queue().clone(), job.body.priority));
         }
+    }
+
+    /// A claim of this job is held back.
+    pub(crate) fn hold_back(&mut self, job: &Job) {
+        if let Some(queue) = self.queues.get_mut(job.queue().as_str()) {
+            queue.held_back += 1;
+            if let Some(band) = queue.bands.get_mut(&job.body.priority) {
+                band.held_back.insert(job.body.order);
+            }
+        }
+    }
+
+    /// That claim is stored now, or has ended.
+    pub(crate) fn hold_no_more(&mut self, job: &Job) {
+        if let Some(queue) = self.queues.get_mut(job.queue().as_str()) {
+            queue.held_back -= 1;
+            if let Some(band) = queue.bands.get_mut(&job.body.priority) {
+                band.held_back.remove(&job.body.order);
+            }
+        }
+    }
+
+    /// How many jobs of a queue are in each state.
+    pub(crate) fn counters(&self, name: &str) -> Counters {
+        self.queues
+            .get(name)
+            .map(|queue| queue.counters)
+            .unwrap_or_default()
     }
 
     /// The next job in line whose row is durable. A band that may have earlier jobs in the store hides later bands.
@@ -160,7 +202,9 @@ impl Queues {
             if let Some(job) = band.window.first_ready(durable_round) {
                 return Front::Job(Arc::clone(job));
             }
-            if band.window.awaits_store() {
+            // Also when memory holds jobs that are not durable yet: ready ones may lie behind them in the store, not to
+            // be passed over for a later priority, nor to be taken for the end.
+            if !band.window.is_complete() {
                 return Front::Unknown;
             }
         }
@@ -217,7 +261,10 @@ impl Queues {
         counted
             .into_iter()
             .filter_map(|name| {
-                let counters = self.queues.get(name.as_str())?.counters;
+                let queue = self.queues.get(name.as_str())?;
+                let mut counters = queue.counters;
+                counters.pending += queue.held_back;
+                counters.claimed -= queue.held_back;
                 Some((name, counters))
             })
             .collect()
@@ -237,7 +284,7 @@ impl Queues {
             let Some(band) = queue.bands.get_mut(&priority) else {
                 continue;
             };
-            let low = band.window.low();
+            let low = band.low();
             if low.is_none() && bands > IDLE_BANDS {
                 queue.bands.remove(&priority);
                 rows.push(LowRow {

@@ -87,7 +87,7 @@ impl<K: Position> Window<K> {
     }
 
     /// Whether every live row is in memory.
-    fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.loaded_to.is_none() && self.scan.is_none()
     }
 

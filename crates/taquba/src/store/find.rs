@@ -1,38 +1,29 @@
-//! A job by its id: index row, record, claim row, payload row, all of one moment.
+//! A job by its id: index row, record, payload row, all of one moment; and all claims.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::db::{Snapshot, Store};
+use super::db::Snapshot;
 use super::keys;
 use super::record::{self, ClaimRow};
 use super::scan::Row;
 use super::wire::Malformed;
 use crate::error::{Error, Result};
-use crate::lifecycle::job::{Body, Job, Payload, State};
+use crate::lifecycle::job::{Body, Job, Payload};
 
 /// Says which record cannot be decoded.
 pub(crate) fn undecodable(key: &[u8], reason: Malformed) -> Error {
     Error::Deserialization(format!("row {:?}: {reason}", String::from_utf8_lossy(key)))
 }
 
-/// Finds a job. `slot` is where its claim is believed to be; a claim elsewhere is found by a scan of all claims.
-pub(crate) async fn job(store: &Store, id: &str, slot: Option<u32>) -> Result<Option<Job>> {
-    let at = store.snapshot()?;
-    let Some(main) = at.get(&keys::index(id)).await? else {
-        return Ok(None);
-    };
-    let Some(mut job) = record_at(&at, &main).await? else {
-        return Ok(None);
-    };
-    if matches!(job.state, State::Pending)
-        && let Some(claim) = claim_on(&at, &main, slot).await?
-    {
-        job.state = State::Claimed(claim.hold);
+/// Finds a job, its payload with it. A claimed one is found as it was while pending: who owns the claims knows more.
+pub(crate) async fn job(at: &Snapshot, id: &str) -> Result<Option<Job>> {
+    match at.get(&keys::index(id)).await? {
+        Some(main) => record_at(at, &main).await,
+        None => Ok(None),
     }
-    Ok(Some(job))
 }
 
 /// The record at a key, its payload with it.
@@ -66,22 +57,6 @@ pub(crate) fn attach(job: Job, size: u64, bytes: Option<Bytes>) -> Job {
         body: Arc::new(body),
         ..job
     }
-}
-
-async fn claim_on(at: &Snapshot, main: &[u8], slot: Option<u32>) -> Result<Option<ClaimRow>> {
-    if let Some(slot) = slot {
-        let key = keys::claim(slot);
-        if let Some(value) = at.get(&key).await? {
-            let claim = record::decode_claim(&key, value).map_err(|e| undecodable(&key, e))?;
-            if claim.main == main {
-                return Ok(Some(claim));
-            }
-        }
-    }
-    Ok(claims(at)
-        .await?
-        .into_iter()
-        .find(|claim| claim.main == main))
 }
 
 /// All claims. Slots are reused, so this is as long as the most jobs that were ever claimed at once.

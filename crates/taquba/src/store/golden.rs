@@ -126,7 +126,7 @@ fn job_records_have_these_bytes_and_come_back() {
 #[test]
 fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
     let hold = Hold {
-        slot: 1,
+        slot: Some(1),
         claimed_at: 300,
         cancel_requested: true,
     };

@@ -208,7 +208,7 @@ pub(crate) fn decode_claim(key: &[u8], value: Bytes) -> Result<ClaimRow, Malform
     let claimed_at = r.u64()?;
     Ok(ClaimRow {
         hold: Hold {
-            slot,
+            slot: Some(slot),
             claimed_at,
             cancel_requested,
         },

@@ -101,7 +101,7 @@ fn owned_row(before: Option<&Job>, after: Option<&Job>, batch: &mut Batch, row: 
 
 fn claim_row(job: &Job) -> Row {
     let hold = job.hold()?;
-    Some((keys::claim(hold.slot), record::encode_claim(job, hold)))
+    Some((keys::claim(hold.slot?), record::encode_claim(job, hold)))
 }
 
 fn dedup_row(job: &Job) -> Row {

@@ -61,6 +61,15 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
     Ok(record)
 }
 
+/// Shapes a job for a listing: a payload that has a row of its own is left out, at hand or not.
+pub(crate) fn listed(job: &Job) -> Result<JobRecord> {
+    let mut record = job_record(job)?;
+    if matches!(job.body.payload, Payload::Apart { .. }) {
+        record.payload.clear();
+    }
+    Ok(record)
+}
+
 /// Whether the payload's bytes still have to be read from their own row.
 pub(crate) fn lacks_payload(job: &Job) -> bool {
     matches!(job.body.payload, Payload::Apart { bytes: None, .. })
