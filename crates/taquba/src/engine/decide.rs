@@ -428,7 +428,7 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
         }
-        let cancels = self.cancellations(claim, changes.cancels, found);
+        let cancels = self.cancellations(claim, changes.cancels, found, round);
         let mut freed = Cow::Borrowed(found);
         for change in cancels.iter().filter(|change| change.ending.is_some()) {
             if let Some(job) = &change.before {
@@ -450,12 +450,21 @@ impl Engine {
     }
 
     /// What a decision cancels, each job once, and not the one that it settles.
-    fn cancellations(&self, claim: Option<ClaimNo>, ids: Vec<String>, found: &Found) -> Vec<Move> {
-        let settled = claim.and_then(|claim| self.claims.get(claim));
+    fn cancellations(
+        &mut self,
+        claim: Option<ClaimNo>,
+        ids: Vec<String>,
+        found: &Found,
+        round: &mut Round,
+    ) -> Vec<Move> {
+        let settled = claim.and_then(|claim| self.claims.get(claim)).cloned();
         let ids: BTreeSet<JobId> = ids.into_iter().map(Into::into).collect();
         ids.iter()
-            .filter(|id| settled.is_none_or(|job| job.id() != *id))
-            .filter_map(|id| wait::cancel(&self.found_job(id, found)?))
+            .filter(|id| settled.as_ref().is_none_or(|job| job.id() != *id))
+            .filter_map(|id| {
+                let job = self.found_job(id, found)?;
+                wait::cancel(&self.stored_claim(job, round))
+            })
             .collect()
     }
 }

@@ -97,6 +97,11 @@ impl Engine {
         let durable = progress.take_durable_seq();
         self.work(requests, durable, open)?;
         if writing.is_none() {
+            // Everyone who can run now gets to send first: the busier it is, the more share the batch.
+            if !open.batch.is_empty() {
+                tokio::task::yield_now().await;
+                self.gather(open)?;
+            }
             *writing = self.seal(open);
         }
         self.tell_flusher();
@@ -106,6 +111,20 @@ impl Engine {
         } else {
             Ok(())
         }
+    }
+
+    /// Takes what has come, without waiting, into the open round.
+    fn gather(&mut self, open: &mut Round) -> Result<(), End> {
+        let mut requests = Vec::new();
+        while requests.len() < ROUND_REQUESTS
+            && let Ok(request) = self.inbox.try_recv()
+        {
+            requests.push(request);
+        }
+        if requests.is_empty() {
+            return Ok(());
+        }
+        self.work(requests, self.durable_seq, open)
     }
 
     /// Decides what came, into the open round.

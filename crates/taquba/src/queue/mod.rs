@@ -93,12 +93,16 @@ impl Queue {
     /// # Errors
     /// [`Error::Closed`] when the store was lost before; [`Error::NotConfirmed`] past the limit. Either way the store
     /// is safe to open again.
-    pub async fn close(self) -> Result<()> {
+    pub async fn close(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         self.shared.post(Request::Close(reply))?;
         match env::within(CLOSE_MAX, self.shared.answer(answer)).await {
             Some(done) => done,
-            None => Err(Error::NotConfirmed { waited_ms: 10_000 }),
+            None => {
+                // Whoever still waits hears that it is over. If the loop is gone, they have.
+                drop(self.shared.mailbox.send(Request::Abandon));
+                Err(Error::NotConfirmed { waited_ms: 10_000 })
+            }
         }
     }
 
