@@ -19,23 +19,30 @@ pub(super) async fn run<H: Handler>(
     claim: &Claim,
     max_run: Duration,
 ) -> Result<()> {
-    let lease = queue.lease_handle(claim);
-    let settlement = {
-        // Kept exactly as long as the handler's future lives.
-        let _keep = queue.keep(claim, max_run, queue.queue_lease_duration(&claim.queue));
-        let handled = AssertUnwindSafe(handler.handle(claim, &lease))
-            .catch_unwind()
-            .await;
-        handled.unwrap_or_else(|panic| {
-            let message = panic_message(panic.as_ref());
-            tracing::error!(job = %claim.id, queue = %claim.queue, message, "handler panicked");
-            let verdict = || handler.panicked(claim, message);
-            // A handler that panics about its panic is only a failed attempt.
-            std::panic::catch_unwind(AssertUnwindSafe(verdict))
-                .unwrap_or_else(|_| panic_is_failure(message))
-        })
-    };
+    let settlement = handle(queue, handler, claim, max_run).await;
     settle(queue, claim, settlement).await
+}
+
+/// Runs the handler. Its claim is kept exactly as long as its future lives.
+pub(super) async fn handle<H: Handler>(
+    queue: &Queue,
+    handler: &H,
+    claim: &Claim,
+    max_run: Duration,
+) -> Settlement {
+    let lease = queue.lease_handle(claim);
+    let _keep = queue.keep(claim, max_run, queue.queue_lease_duration(&claim.queue));
+    let handled = AssertUnwindSafe(handler.handle(claim, &lease))
+        .catch_unwind()
+        .await;
+    handled.unwrap_or_else(|panic| {
+        let message = panic_message(panic.as_ref());
+        tracing::error!(job = %claim.id, queue = %claim.queue, message, "handler panicked");
+        let verdict = || handler.panicked(claim, message);
+        // A handler that panics about its panic is only a failed attempt.
+        std::panic::catch_unwind(AssertUnwindSafe(verdict))
+            .unwrap_or_else(|_| panic_is_failure(message))
+    })
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -44,7 +51,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("(no message)")
 }
 
-async fn settle(queue: &Queue, claim: &Claim, settlement: Settlement) -> Result<()> {
+/// Settles a claim as its handler said.
+pub(super) async fn settle(queue: &Queue, claim: &Claim, settlement: Settlement) -> Result<()> {
     let settled = match settlement {
         Settlement::Ack(effects) => queue
             .settle_patiently(claim, Verdict::Ack, effects)

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::attempt;
@@ -17,7 +18,7 @@ use crate::queue::{Claim, Queue};
 /// How a worker loop runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// Jobs at a time. Default 1.
+    /// Handlers that run at a time. Default 1. Settlements on their way do not count.
     pub concurrency: usize,
     /// How long running jobs may finish after shutdown; then their tokens fire and they are given back without an
     /// attempt. Default 30 s.
@@ -36,6 +37,9 @@ impl Default for WorkerOptions {
     }
 }
 
+/// Settlements that may be on their way beside the handlers that run: their answers take one PUT, and handlers should
+/// not wait for it.
+const SETTLING_MAX: usize = 4_096;
 /// How long a handler has to notice its token before its future is dropped.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -83,6 +87,8 @@ pub async fn run_claim_handler_with<H: ClaimHandler, F: Future<Output = ()>>(
     let mut pool = Pool {
         queue,
         handler,
+        slots: Arc::new(Semaphore::new(options.concurrency)),
+        room: Arc::new(Semaphore::new(options.concurrency + SETTLING_MAX)),
         options,
         tasks: JoinSet::new(),
         claims: HashMap::new(),
@@ -96,48 +102,57 @@ struct Pool<'a, H> {
     queue: &'a Arc<Queue>,
     handler: Arc<H>,
     options: WorkerOptions,
+    /// One permit per handler that runs.
+    slots: Arc<Semaphore>,
+    /// One permit per job in hand, its settlement included.
+    room: Arc<Semaphore>,
     tasks: JoinSet<Result<()>>,
     /// The claims that tasks work on.
     claims: HashMap<tokio::task::Id, Arc<Claim>>,
 }
 
+/// A claim with the permits that it needs.
+type Placed = (Claim, OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 impl<H: ClaimHandler> Pool<'_, H> {
     /// Claims and starts until shutdown.
     async fn work(&mut self, name: &str, shutdown: impl Future<Output = ()>) -> Result<()> {
         let mut shutdown = pin!(shutdown);
-        let lease = self.queue.queue_lease_duration(name);
+        let queue = Arc::clone(self.queue);
         loop {
-            let free = self.options.concurrency - self.tasks.len();
-            let claim = async {
-                match free {
-                    0 => std::future::pending().await,
-                    _ => self.queue.claim_batch_with_wait(name, free, lease).await,
+            // One claim call at a time, kept until it is answered: dropping it would give its jobs back.
+            let mut claims = pin!(claim(
+                &queue,
+                name,
+                Arc::clone(&self.slots),
+                Arc::clone(&self.room)
+            ));
+            let placed = loop {
+                tokio::select! {
+                    biased;
+                    () = &mut shutdown => return Ok(()),
+                    placed = &mut claims => break placed?,
+                    Some(done) = self.tasks.join_next_with_id() => finished(done, &mut self.claims)?,
                 }
             };
-            let claims = tokio::select! {
-                biased;
-                () = &mut shutdown => return Ok(()),
-                Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => {
-                    finished(done, &mut self.claims)?;
-                    // Everyone who is done frees a slot before the next claim, so that claims come in batches.
-                    while let Some(done) = self.tasks.try_join_next_with_id() {
-                        finished(done, &mut self.claims)?;
-                    }
-                    continue;
-                }
-                claims = claim => claims?,
-            };
-            for claim in claims {
-                self.start(claim);
+            for placed in placed {
+                self.start(placed);
             }
         }
     }
 
-    fn start(&mut self, claim: Claim) {
+    fn start(&mut self, (claim, slot, room): Placed) {
         let claim = Arc::new(claim);
         let (queue, handler) = (Arc::clone(self.queue), Arc::clone(&self.handler));
         let (max_run, own) = (self.options.max_run, Arc::clone(&claim));
-        let task = async move { attempt::run(&queue, &*handler, &own, max_run).await };
+        let task = async move {
+            let settlement = attempt::handle(&queue, &*handler, &own, max_run).await;
+            // The next handler starts while this one's settlement is on its way.
+            drop(slot);
+            let settled = attempt::settle(&queue, &own, settlement).await;
+            drop(room);
+            settled
+        };
         let id = self.tasks.spawn(task).id();
         self.claims.insert(id, claim);
     }
@@ -178,6 +193,42 @@ impl<H: ClaimHandler> Pool<'_, H> {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits for free slots, then claims a job for each of them.
+async fn claim(
+    queue: &Queue,
+    name: &str,
+    slots: Arc<Semaphore>,
+    room: Arc<Semaphore>,
+) -> Result<Vec<Placed>> {
+    let lease = queue.queue_lease_duration(name);
+    let mut rooms = permit(&room).await;
+    let mut free = permit(&slots).await;
+    let more = slots.available_permits().min(room.available_permits());
+    if let Ok(count) = u32::try_from(more)
+        && let Ok(more_rooms) = Arc::clone(&room).try_acquire_many_owned(count)
+        && let Ok(more_free) = Arc::clone(&slots).try_acquire_many_owned(count)
+    {
+        rooms.merge(more_rooms);
+        free.merge(more_free);
+    }
+    let claims = queue
+        .claim_batch_with_wait(name, free.num_permits(), lease)
+        .await?;
+    let placed = claims.into_iter().filter_map(|claim| {
+        // As many claims as permits at most were asked for.
+        Some((claim, free.split(1)?, rooms.split(1)?))
+    });
+    Ok(placed.collect())
+}
+
+/// A permit of a semaphore that is never closed.
+async fn permit(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    match Arc::clone(semaphore).acquire_owned().await {
+        Ok(permit) => permit,
+        Err(_) => std::future::pending().await,
     }
 }
 
