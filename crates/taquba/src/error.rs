@@ -30,7 +30,7 @@ pub enum CloseReason {
 pub enum Error {
     /// The store engine answered an error; retry, it may pass.
     #[error("storage: {0}")]
-    Storage(#[from] slatedb::Error),
+    Storage(#[source] slatedb::Error),
     /// The queue handle serves no more calls; open the store again (unless it was fenced on purpose).
     #[error("queue is closed: {0}")]
     Closed(CloseReason),
@@ -166,6 +166,18 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+}
+
+impl From<slatedb::Error> for Error {
+    fn from(error: slatedb::Error) -> Self {
+        use slatedb::{CloseReason as Why, ErrorKind};
+        match error.kind() {
+            ErrorKind::Closed(Why::Fenced) => Self::Closed(CloseReason::Fenced),
+            ErrorKind::Closed(Why::Clean) => Self::Closed(CloseReason::Closed),
+            ErrorKind::Closed(_) => Self::Closed(CloseReason::Failed(error.to_string())),
+            _ => Self::Storage(error),
+        }
+    }
 }
 
 impl Error {

@@ -1,4 +1,11 @@
 //! A durable task queue whose only infrastructure is an object-store bucket.
+//!
+//! Open a [`Queue`] on any object store and a path. Jobs are enqueued ([`Queue::enqueue`]), claimed under a lease
+//! ([`Queue::claim_next`]) and settled ([`Queue::ack`], [`Queue::nack`]); a [`Worker`] and [`run_worker_concurrent`] do
+//! the last two in a loop. Effects ([`SettlementEffects`]) commit with a settlement; [`Queue::decide`] reads and writes
+//! in one commit. What has survived when a call returns is said on each call.
+//!
+//! One process owns a path at a time: who opens it last. See [`CloseReason::Fenced`].
 
 mod clock;
 mod config;

@@ -288,7 +288,14 @@ impl Engine {
                     let ready_round = self.round_of(seq);
                     (order, crate::state::window::Entry { job, ready_round })
                 });
-                let rows = rows.collect();
+                let rows: Vec<_> = rows.collect();
+                // Waiting workers look again when the last of them is durable, whatever wrote it.
+                let newest = rows.iter().map(|(_, entry)| entry.ready_round).max();
+                for flight in &mut self.in_flight {
+                    if newest.is_some_and(|newest| flight.round <= newest) {
+                        flight.fed.insert(queue.clone());
+                    }
+                }
                 let claims = &self.claims;
                 self.queues.with_window(&queue, priority, |window| {
                     window.merge(rows, page.end, |order| claims.of_order(order).is_none());

@@ -36,6 +36,9 @@ impl Engine {
     /// Everything is durable and answered: say in the store that it was closed cleanly, then close it.
     pub(crate) async fn finish(mut self) {
         let reply = self.closing.take();
+        // A call that slipped in is answered now: the store may take long, or hang.
+        self.inbox.close();
+        while self.inbox.try_recv().is_ok() {}
         let done = self.sign_off().await;
         if let Err(error) = &done {
             tracing::warn!(%error, "the store could not be closed cleanly; the next open recovers it");

@@ -22,6 +22,7 @@ use crate::record::{
     CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
 };
 use crate::state::leases::ClaimNo;
+use crate::state::reserve::Key;
 use crate::store::{keys, shape};
 
 impl Engine {
@@ -141,6 +142,12 @@ impl Engine {
     fn commit(&mut self, plan: Plan, round: &mut Round) -> Vec<EnqueueResult> {
         for change in plan.moves {
             self.apply(change, Ready::WhenDurable, round);
+        }
+        // A decision may write rows that it did not reserve.
+        if !self.reservations.is_empty() {
+            for key in plan.kv.iter().filter_map(|(key, _)| caller_key(key)) {
+                self.reservations.touch(Key::kv(key));
+            }
         }
         write_kv(plan.kv, round);
         plan.results
@@ -467,6 +474,11 @@ impl Engine {
             })
             .collect()
     }
+}
+
+/// The caller's key in a stored one; `None` for rows that are no caller's.
+fn caller_key(stored: &[u8]) -> Option<&[u8]> {
+    stored.strip_prefix(&[keys::KV])
 }
 
 fn write_kv(kv: KvChanges, round: &mut Round) {

@@ -34,7 +34,10 @@ impl Engine {
         if let Some(job) = change.job() {
             self.queues
                 .count(job.queue(), |counters| rows::count(&change, counters));
-            self.touch(job);
+        }
+        // Both sides: a wait that ends has its signal key only before.
+        for side in [&change.before, &change.after].into_iter().flatten() {
+            self.touch(side);
         }
         let goes_on_held = change
             .after

@@ -56,6 +56,12 @@ impl Engine {
         }
     }
 
+    /// The store is lost. The reason is known before anything that waits is dropped.
+    fn lost(&self, reason: CloseReason) -> End {
+        self.shared.closed.send_replace(Some(reason.clone()));
+        End::Lost(reason)
+    }
+
     pub(crate) fn open_round(&self) -> Round {
         Round::new(self.round + 1, self.stamp(), self.shared.mono_ms())
     }
@@ -87,12 +93,12 @@ impl Engine {
                     return Err(End::Abandoned);
                 }
             }
-            changed = progress.changed() => changed.map_err(End::Lost)?,
+            changed = progress.changed() => changed.map_err(|reason| self.lost(reason))?,
             () = advance(advanced) => {}
             () = env::sleep(due) => {}
         }
         if let Some(reason) = progress.ended() {
-            return Err(End::Lost(reason));
+            return Err(self.lost(reason));
         }
         let durable = progress.take_durable_seq();
         self.work(requests, durable, open)?;
@@ -179,7 +185,7 @@ impl Engine {
             }
             Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),
-            Request::Lost(reason) => return Err(End::Lost(reason)),
+            Request::Lost(reason) => return Err(self.lost(reason)),
             Request::Abandon => return Err(End::Abandoned),
         }
         Ok(())

@@ -17,8 +17,10 @@ use crate::store::db::Store;
 
 /// The mailbox holds this much undurable work of callers at once (16 MiB in units of 1 KiB, each command at least
 /// one): with its copy in the log's buffer and a memtable it stays below where SlateDB stops taking writes. What is
-/// more waits its turn outside. Settlements have as much room of their own, so that enqueues cannot crowd them out.
+/// more waits its turn outside. Settlements have as much room of their own, so that neither enqueues nor a crowd of
+/// calls by id that wait for a slow read can crowd them out; the latter have a quarter of it.
 const ROOM_UNITS: u32 = 16 * 1_024;
+const ASK_UNITS: u32 = ROOM_UNITS / 4;
 const UNIT: usize = 1_024;
 
 /// Which room a command takes.
@@ -26,8 +28,10 @@ const UNIT: usize = 1_024;
 pub(crate) enum Lane {
     /// New work.
     Intake,
-    /// Ends of claims, and what operators ask.
+    /// Ends of claims.
     Settle,
+    /// What operators and other code ask of jobs by id or signal key; each reads the store first.
+    Ask,
 }
 
 /// See the module.
@@ -35,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) mailbox: mpsc::UnboundedSender<Request>,
     intake: Arc<Semaphore>,
     settle: Arc<Semaphore>,
+    ask: Arc<Semaphore>,
     pub(crate) leases: Leases,
     pub(crate) ids: Ids,
     pub(crate) clock: Arc<dyn Clock>,
@@ -55,11 +60,12 @@ impl Shared {
         store: Store,
         call_timeout: Duration,
     ) -> Self {
-        let room = || Arc::new(Semaphore::new(ROOM_UNITS as usize));
+        let room = |units| Arc::new(Semaphore::new(units as usize));
         Self {
             mailbox,
-            intake: room(),
-            settle: room(),
+            intake: room(ROOM_UNITS),
+            settle: room(ROOM_UNITS),
+            ask: room(ASK_UNITS),
             leases: Leases::default(),
             ids,
             clock,
@@ -104,13 +110,13 @@ impl Shared {
     }
 
     async fn room(&self, lane: Lane, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(UNIT))
-            .unwrap_or(ROOM_UNITS)
-            .clamp(1, ROOM_UNITS);
-        let room = match lane {
-            Lane::Intake => &self.intake,
-            Lane::Settle => &self.settle,
+        let (room, most) = match lane {
+            Lane::Intake => (&self.intake, ROOM_UNITS),
+            Lane::Settle => (&self.settle, ROOM_UNITS),
+            Lane::Ask => (&self.ask, ASK_UNITS),
         };
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(most);
+        let units = units.clamp(1, most);
         if let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
             return Ok(permit);
         }

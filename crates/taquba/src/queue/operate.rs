@@ -42,7 +42,7 @@ impl Queue {
             effects,
             reply,
         };
-        self.shared.call(Lane::Settle, bytes, op).await
+        self.shared.call(Lane::Ask, bytes, op).await
     }
 
     /// Makes a scheduled job ready now, with what the wake carries. Durable on return.
@@ -62,7 +62,7 @@ impl Queue {
             payload,
             reply,
         };
-        self.shared.call(Lane::Settle, bytes, op).await
+        self.shared.call(Lane::Ask, bytes, op).await
     }
 
     /// Gives a dead job all its attempts back and makes it pending. Durable on return.
@@ -72,7 +72,7 @@ impl Queue {
     /// is not dead; else as [`cancel`](Self::cancel).
     pub async fn requeue_dead_job(&self, id: &str) -> Result<()> {
         self.shared
-            .call(Lane::Settle, 0, |reply| Op::Requeue {
+            .call(Lane::Ask, 0, |reply| Op::Requeue {
                 id: id.into(),
                 reply,
             })
@@ -103,7 +103,7 @@ impl Queue {
             payload: payload.into(),
             reply,
         };
-        self.shared.call(Lane::Settle, bytes, op).await
+        self.shared.call(Lane::Ask, bytes, op).await
     }
 
     /// Removes the signal that is kept for a key; whether there was one. Durable on return.
@@ -114,7 +114,7 @@ impl Queue {
         limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
         self.shared
-            .call(Lane::Settle, 0, |reply| Op::ClearSignal {
+            .call(Lane::Ask, 0, |reply| Op::ClearSignal {
                 queue,
                 key,
                 reply,

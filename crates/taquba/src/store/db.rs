@@ -25,6 +25,8 @@ const BLOCK_CACHE_BYTES: u64 = 40 * 1_024 * 1_024;
 const L0_BYTES: usize = 16 * 1_024 * 1_024;
 /// Where SlateDB stops taking writes (64 MiB). The engine stops admitting work long before.
 pub(crate) const MAX_UNFLUSHED_BYTES: usize = 64 * 1_024 * 1_024;
+/// How often an open is tried that finds something in its way.
+const OPEN_TRIES: u32 = 3;
 /// Polling is off: ownership is proved by PUTs and refreshes on demand, compaction runs on demand.
 const NEVER: Duration = Duration::from_secs(24 * 3_600);
 
@@ -65,6 +67,26 @@ impl Store {
     /// Opens (and so takes over) the store at a location, creating it when there is none.
     pub(crate) async fn open(location: Location, clock: StoreClock) -> Result<Self> {
         let clock = Arc::new(clock);
+        let mut tries = 1;
+        let db = loop {
+            match Self::build(&location, &clock).await {
+                // Two first opens at once: who did not create the manifest finds it at the next try.
+                Err(error) if matches!(error.kind(), ErrorKind::Data) && tries < OPEN_TRIES => {
+                    tries += 1;
+                }
+                built => break built?,
+            }
+        };
+        let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
+        clock.raise(last_tick);
+        Ok(Self {
+            db,
+            clock,
+            location,
+        })
+    }
+
+    async fn build(location: &Location, clock: &Arc<StoreClock>) -> Result<Db, slatedb::Error> {
         let settings = Settings {
             flush_interval: None,
             manifest_poll_interval: NEVER,
@@ -90,19 +112,12 @@ impl Store {
             .build();
         let mut builder = Db::builder(location.path.clone(), Arc::clone(&location.main))
             .with_settings(settings)
-            .with_system_clock(Arc::clone(&clock) as Arc<dyn slatedb_common::clock::SystemClock>)
+            .with_system_clock(Arc::clone(clock) as Arc<dyn slatedb_common::clock::SystemClock>)
             .with_db_cache(Arc::new(cache), 0);
         if let Some(wal) = &location.wal {
             builder = builder.with_wal_object_store(Arc::clone(wal));
         }
-        let db = builder.build().await?;
-        let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
-        clock.raise(last_tick);
-        Ok(Self {
-            db,
-            clock,
-            location,
-        })
+        builder.build().await
     }
 
     /// Writes a batch to memory and the log's buffer; answers its sequence. Durable once the watermark says so.
@@ -227,10 +242,6 @@ pub(crate) fn fatal(error: &Error) -> Option<CloseReason> {
     match error {
         Error::Closed(reason) => Some(reason.clone()),
         Error::Storage(inner) => match inner.kind() {
-            ErrorKind::Closed(reason) => Some(match close_reason(&reason) {
-                CloseReason::Failed(_) => CloseReason::Failed(inner.to_string()),
-                reason => reason,
-            }),
             ErrorKind::Unavailable => None,
             _ => Some(CloseReason::Failed(inner.to_string())),
         },

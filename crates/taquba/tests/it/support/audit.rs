@@ -1,0 +1,249 @@
+//! The raw rows of a store at rest, checked against each other: every index row has its record and every record its
+//! index row, no payload, claim, dedup or signal row outlives its job, counters are a recount, no low-water mark lies
+//! above a live job. It reads the layout of docs/layout.md with a decoder of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use taquba::object_store::ObjectStore;
+use taquba::object_store::memory::InMemory;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a record says, as far as the audit needs it.
+#[derive(Debug)]
+struct Record {
+    state: u8,
+    at: u64,
+    order: u64,
+    priority: u32,
+    id: Vec<u8>,
+    queue: Vec<u8>,
+    dedup: Option<Vec<u8>>,
+    signal_key: Option<Vec<u8>>,
+    apart: bool,
+}
+
+struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().expect("a record ends early");
+        self.0 = rest;
+        *first
+    }
+
+    fn number(&mut self) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let byte = self.byte();
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = usize::try_from(self.number()).unwrap();
+        let (head, rest) = self.0.split_at(len);
+        self.0 = rest;
+        head.to_vec()
+    }
+}
+
+fn record(value: &[u8]) -> Record {
+    let mut d = Decoder(value);
+    assert_eq!(d.byte(), 1, "version");
+    let state = d.byte();
+    let flags = d.number();
+    let (at, _enqueued, order) = (d.number(), d.number(), d.number());
+    let priority = u32::try_from(d.number()).unwrap();
+    let (_attempts, _max, _epoch) = (d.number(), d.number(), d.number());
+    let (id, queue) = (d.bytes(), d.bytes());
+    let mut text = |flag: u64| (flags & flag != 0).then(|| d.bytes());
+    let _error = text(1);
+    let (dedup, signal_key) = (text(2), text(8));
+    Record {
+        state,
+        at,
+        order,
+        priority,
+        id,
+        queue,
+        dedup,
+        signal_key,
+        apart: flags & 64 != 0,
+    }
+}
+
+fn in_queue(space: u8, queue: &[u8], tail: &[u8]) -> Vec<u8> {
+    [&[space, u8::try_from(queue.len()).unwrap()], queue, tail].concat()
+}
+
+fn placed(space: u8, record: &Record) -> Vec<u8> {
+    let tail = [
+        &record.priority.to_be_bytes()[..],
+        &record.order.to_be_bytes(),
+    ]
+    .concat();
+    in_queue(space, &record.queue, &tail)
+}
+
+/// Copies a store at rest, and reads all rows of the copy.
+async fn rows(store: &InMemory, path: &str) -> Rows {
+    let copy: Arc<dyn ObjectStore> = Arc::new(store.fork());
+    let db = slatedb::Db::open(path, copy).await.unwrap();
+    let mut scan = db.scan(..).await.unwrap();
+    let mut rows = Rows::new();
+    while let Some(row) = scan.next().await.unwrap() {
+        rows.insert(row.key.to_vec(), row.value.to_vec());
+    }
+    drop(scan);
+    db.close().await.unwrap();
+    rows
+}
+
+/// Checks all rows of a store at rest; panics at what does not fit. `closed` says whether it was closed cleanly; `None`
+/// when that cannot be known.
+pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
+    let rows = rows(store, path).await;
+    if rows.is_empty() {
+        assert_ne!(
+            closed,
+            Some(true),
+            "a store that was closed cleanly has rows"
+        );
+        return;
+    }
+    assert_eq!(
+        rows.get(b"Mformat".as_slice()).map(Vec::as_slice),
+        Some(b"taquba 1".as_slice())
+    );
+    let unclean = rows.contains_key(b"Munclean".as_slice());
+    assert_eq!(unclean, !closed.unwrap_or(!unclean), "the unclean mark");
+    let space = |letter: u8| rows.iter().filter(move |(key, _)| key[0] == letter);
+
+    let claimed: BTreeSet<Vec<u8>> = space(b'C').map(|(_, value)| claimed_main(value)).collect();
+    assert_eq!(claimed.len(), space(b'C').count(), "two claims on one job");
+    let (mut index, mut others) = (BTreeMap::new(), BTreeSet::new());
+    let mut orders = BTreeSet::new();
+    let mut counted: BTreeMap<Vec<u8>, [u64; 4]> = BTreeMap::new();
+    for (key, value) in rows.iter().filter(|(key, _)| b"PSDX".contains(&key[0])) {
+        let record = record(value);
+        assert_eq!(
+            *key,
+            main_key(&record),
+            "a record stands where its state says"
+        );
+        assert!(
+            orders.insert(record.order),
+            "order number {} twice",
+            record.order
+        );
+        let other = index.insert([b"I", &record.id[..]].concat(), key.clone());
+        assert_eq!(other, None, "two records of one job");
+        if record.apart {
+            others.insert(placed(b'B', &record));
+        }
+        let held = claimed.contains(key);
+        if record.state <= 1 && !held {
+            others.extend(
+                record
+                    .dedup
+                    .as_ref()
+                    .map(|key| in_queue(b'U', &record.queue, key)),
+            );
+        }
+        if record.state == 1 {
+            others.extend(
+                record
+                    .signal_key
+                    .as_ref()
+                    .map(|key| in_queue(b'W', &record.queue, key)),
+            );
+        }
+        let counts = counted.entry(record.queue.clone()).or_default();
+        let which = match (record.state, held) {
+            (0, true) => 2,
+            (0, false) => 0,
+            (1, _) => 1,
+            (3, _) => 3,
+            _ => continue,
+        };
+        counts[which] += 1;
+        check_low(&rows, &record, held);
+    }
+    let shown: BTreeMap<_, _> = space(b'I').map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
+    assert_eq!(shown, index, "where the index rows point");
+    let shown = rows.keys().filter(|key| b"BUW".contains(&key[0]));
+    assert_eq!(
+        show(shown),
+        show(others.iter()),
+        "payload, dedup and wait rows"
+    );
+    for main in &claimed {
+        assert!(rows.contains_key(main), "a claim on a job that is gone");
+    }
+    for (key, value) in space(b'N') {
+        let queue = key[2..].to_vec();
+        let counts = counted.remove(&queue).unwrap_or_default();
+        let mut d = Decoder(&value[1..]);
+        let (pending, scheduled, held) = (d.number(), d.number(), d.number());
+        let (_done, dead) = (d.number(), d.number());
+        let name = String::from_utf8_lossy(&queue).into_owned();
+        assert_eq!(
+            [pending, scheduled, held, dead],
+            counts,
+            "the counters of {name}"
+        );
+    }
+    assert!(counted.is_empty(), "a queue without counters");
+}
+
+fn main_key(record: &Record) -> Vec<u8> {
+    let timed = [record.at.to_be_bytes(), record.order.to_be_bytes()].concat();
+    match record.state {
+        0 => placed(b'P', record),
+        1 => [b"S", &timed[..]].concat(),
+        2 => in_queue(b'D', &record.queue, &timed),
+        3 => in_queue(b'X', &record.queue, &record.id),
+        other => panic!("a record in state {other}"),
+    }
+}
+
+/// The record key in a claim's row.
+fn claimed_main(value: &[u8]) -> Vec<u8> {
+    let mut d = Decoder(value);
+    let (_version, _cancel, _claimed_at) = (d.byte(), d.byte(), d.number());
+    d.0.to_vec()
+}
+
+/// No low-water mark lies above a live job.
+fn check_low(rows: &Rows, record: &Record, held: bool) {
+    let mark = match record.state {
+        0 if !held => in_queue(b'L', &record.queue, &record.priority.to_be_bytes()),
+        1 => b"Mlow-scheduled".to_vec(),
+        _ => return,
+    };
+    let position = if record.state == 0 {
+        record.order
+    } else {
+        record.at
+    };
+    let low = rows
+        .get(&mark)
+        .map(|value| u64::from_be_bytes(value.as_slice().try_into().unwrap()));
+    match low {
+        Some(low) => assert!(low <= position, "a mark at {low} above a job at {position}"),
+        // Without a mark of their own, scheduled jobs are looked for from the start.
+        None => assert_eq!(record.state, 1, "a band with a live job has no mark"),
+    }
+}
+
+fn show<'a>(keys: impl Iterator<Item = &'a Vec<u8>>) -> Vec<String> {
+    keys.map(|key| String::from_utf8_lossy(key).into_owned())
+        .collect()
+}
