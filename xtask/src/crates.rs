@@ -26,10 +26,7 @@ fn count(tree: &str) -> usize {
         let mut words = line.split_whitespace();
         Some((words.next()?.to_owned(), words.next()?.to_owned()))
     };
-    tree.lines()
-        .filter_map(name_and_version)
-        .collect::<BTreeSet<_>>()
-        .len()
+    tree.lines().filter_map(name_and_version).collect::<BTreeSet<_>>().len()
 }
 
 #[cfg(test)]

@@ -25,12 +25,7 @@ usage: cargo xtask <chore>
 
 fn main() -> ExitCode {
     let chore: Vec<String> = env::args().skip(1).collect();
-    let done = match chore
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let done = match chore.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test::run(),
         ["tidy"] => tidy::run(),
         ["crates"] => crates::run(),

@@ -29,11 +29,7 @@ impl Source {
     /// Is the file a test, a benchmark, an example or a fuzz target?
     pub(crate) fn is_beside_the_crate(&self) -> bool {
         let beside = ["tests", "benches", "examples", "fuzz"];
-        self.path
-            .split('/')
-            .rev()
-            .skip(1)
-            .any(|folder| beside.contains(&folder))
+        self.path.split('/').rev().skip(1).any(|folder| beside.contains(&folder))
     }
 
     /// The path inside the crate's `src`, with the crate's folder: `("crates/a", "x/y.rs")`.
@@ -61,12 +57,7 @@ struct Lexer {
 impl Lexer {
     fn new(text: &str) -> Self {
         let chars = text.chars().collect();
-        Self {
-            chars,
-            at: 0,
-            uncommented: String::new(),
-            code: String::new(),
-        }
+        Self { chars, at: 0, uncommented: String::new(), code: String::new() }
     }
 
     fn peek(&self, ahead: usize) -> Option<char> {
@@ -78,8 +69,7 @@ impl Lexer {
         for _ in 0..count {
             let Some(c) = self.peek(0) else { return };
             let blank = if c == '\n' { '\n' } else { ' ' };
-            self.uncommented
-                .push(if kind == Kind::Comment { blank } else { c });
+            self.uncommented.push(if kind == Kind::Comment { blank } else { c });
             self.code.push(if kind == Kind::Code { c } else { blank });
             self.at += 1;
         }
@@ -160,12 +150,7 @@ impl Lexer {
             self.take(Kind::Code, 1);
         }
         if matches!(word.as_str(), "r" | "br" | "cr") {
-            let hashes = self
-                .chars
-                .iter()
-                .skip(self.at)
-                .take_while(|c| **c == '#')
-                .count();
+            let hashes = self.chars.iter().skip(self.at).take_while(|c| **c == '#').count();
             if self.peek(hashes) == Some('"') {
                 self.raw_string(hashes);
             }
@@ -207,10 +192,7 @@ mod tests {
     #[test]
     fn literals_lose_their_insides_only() {
         assert_eq!(code(r#"f("a // \" b")"#), r#"f("         ")"#);
-        assert_eq!(
-            code(r##"f(r#"a " b"#, r"c\")"##),
-            r##"f(r#"     "#, r"  ")"##
-        );
+        assert_eq!(code(r##"f(r#"a " b"#, r"c\")"##), r##"f(r#"     "#, r"  ")"##);
         assert_eq!(code(r"('\'', '{', b'\\')"), r"('  ', ' ', b'  ')");
     }
 
@@ -230,10 +212,7 @@ mod tests {
         let source = |path| Source::new(path, "");
         assert!(source("crates/a/tests/it/main.rs").is_beside_the_crate());
         assert!(!source("crates/a/src/tests.rs").is_beside_the_crate());
-        assert_eq!(
-            source("crates/a/src/x/y.rs").in_crate(),
-            Some(("crates/a", "x/y.rs"))
-        );
+        assert_eq!(source("crates/a/src/x/y.rs").in_crate(), Some(("crates/a", "x/y.rs")));
         assert_eq!(source("bench/src/main.rs").in_crate(), None);
         assert_eq!(source("crates/a/tests/src/x.rs").in_crate(), None);
     }

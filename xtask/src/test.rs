@@ -10,14 +10,7 @@ pub(crate) fn run() -> Result<(), Fault> {
     let tests: &[&str] = match (has_nextest()?, env::var_os("CI").is_some()) {
         (true, true) => &["nextest", "run", "--workspace", "--profile", "ci"],
         (true, false) => &["nextest", "run", "--workspace"],
-        (false, _) => &[
-            "test",
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
-        ],
+        (false, _) => &["test", "--workspace", "--lib", "--bins", "--tests", "--examples"],
     };
     succeed(tests)?;
     // nextest runs no doctests, and the README is one.
@@ -35,9 +28,5 @@ fn has_nextest() -> Result<bool, Fault> {
 
 fn succeed(args: &[&str]) -> Result<(), Fault> {
     let status = cargo()?.args(args).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("cargo {} failed", args.join(" ")).into())
-    }
+    if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" ")).into()) }
 }

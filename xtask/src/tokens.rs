@@ -38,10 +38,7 @@ pub(crate) fn tokens(source: &Source) -> Vec<Placed<'_>> {
                 ':' if rest.starts_with("::") => (Token::PathSep, 2),
                 mark => (Token::Mark(mark), mark.len_utf8()),
             };
-            tokens.push(Placed {
-                token,
-                line: index + 1,
-            });
+            tokens.push(Placed { token, line: index + 1 });
             rest = rest.get(length..).unwrap_or("").trim_start();
         }
     }
@@ -51,11 +48,7 @@ pub(crate) fn tokens(source: &Source) -> Vec<Placed<'_>> {
 /// Every path of a file that starts with `crate`, `self` or `super`, from the root of the crate.
 /// `module` is where the file itself stands: `["a", "b"]` for `src/a/b.rs`.
 pub(crate) fn crate_paths(tokens: &[Placed<'_>], module: &[&str]) -> Vec<CratePath> {
-    let mut reader = Reader {
-        tokens,
-        at: 0,
-        paths: Vec::new(),
-    };
+    let mut reader = Reader { tokens, at: 0, paths: Vec::new() };
     let mut here: Vec<String> = module.iter().map(|part| (*part).to_owned()).collect();
     // Inline modules that are open: the depth of braces outside each.
     let mut open_at: Vec<usize> = Vec::new();
@@ -95,11 +88,7 @@ pub(crate) fn crate_paths(tokens: &[Placed<'_>], module: &[&str]) -> Vec<CratePa
 
 /// Every path that a `use` of the crate's root file brings in: where its public names come from.
 pub(crate) fn root_uses(tokens: &[Placed<'_>]) -> Vec<CratePath> {
-    let mut reader = Reader {
-        tokens,
-        at: 0,
-        paths: Vec::new(),
-    };
+    let mut reader = Reader { tokens, at: 0, paths: Vec::new() };
     for (index, placed) in tokens.iter().enumerate() {
         if placed.token == Token::Word("use") {
             reader.at = index + 1;
@@ -180,19 +169,12 @@ impl<'a> Reader<'a, '_> {
     fn end(&mut self, segments: Vec<String>, line: usize) {
         let mut alias = None;
         if self.peek() == Some(Token::Word("as"))
-            && let Some(Placed {
-                token: Token::Word(name),
-                ..
-            }) = self.tokens.get(self.at + 1)
+            && let Some(Placed { token: Token::Word(name), .. }) = self.tokens.get(self.at + 1)
         {
             alias = Some((*name).to_owned());
             self.at += 2;
         }
-        self.paths.push(CratePath {
-            segments,
-            alias,
-            line,
-        });
+        self.paths.push(CratePath { segments, alias, line });
     }
 }
 
@@ -214,14 +196,8 @@ mod tests {
 
     #[test]
     fn self_and_super_start_where_the_file_stands() {
-        assert_eq!(
-            paths("use super::x; use self::y;", &["a", "b"]),
-            ["a::x", "a::b::y"]
-        );
-        assert_eq!(
-            paths("fn f() { super::super::engine::run() }", &["a", "b"]),
-            ["engine::run"]
-        );
+        assert_eq!(paths("use super::x; use self::y;", &["a", "b"]), ["a::x", "a::b::y"]);
+        assert_eq!(paths("fn f() { super::super::engine::run() }", &["a", "b"]), ["engine::run"]);
     }
 
     #[test]
@@ -241,18 +217,10 @@ mod tests {
         let text = "mod queue; pub use queue::{Queue, Long as Short}; pub use crate::error::Error;";
         let source = Source::new("lib.rs", text);
         let uses = root_uses(&tokens(&source));
-        let found: Vec<_> = uses
-            .iter()
-            .map(|path| (path.segments.join("::"), path.alias.as_deref()))
-            .collect();
-        let expected = [
-            ("queue::Queue", None),
-            ("queue::Long", Some("Short")),
-            ("error::Error", None),
-        ];
-        assert_eq!(
-            found,
-            expected.map(|(path, alias)| (path.to_owned(), alias))
-        );
+        let found: Vec<_> =
+            uses.iter().map(|path| (path.segments.join("::"), path.alias.as_deref())).collect();
+        let expected =
+            [("queue::Queue", None), ("queue::Long", Some("Short")), ("error::Error", None)];
+        assert_eq!(found, expected.map(|(path, alias)| (path.to_owned(), alias)));
     }
 }

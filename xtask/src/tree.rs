@@ -44,13 +44,6 @@ fn text_file(root: &Path, path: &Path) -> Result<Option<TextFile>, Fault> {
         }
         Err(e) => return Err(format!("cannot read {}: {e}", path.display()).into()),
     };
-    let parts: Vec<_> = path
-        .strip_prefix(root)?
-        .iter()
-        .map(|p| p.to_string_lossy())
-        .collect();
-    Ok(Some(TextFile {
-        path: parts.join("/"),
-        text,
-    }))
+    let parts: Vec<_> = path.strip_prefix(root)?.iter().map(|p| p.to_string_lossy()).collect();
+    Ok(Some(TextFile { path: parts.join("/"), text }))
 }

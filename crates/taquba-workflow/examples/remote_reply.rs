@@ -61,10 +61,7 @@ impl Request {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (reply_to, text) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-        Some(Self {
-            reply_to: reply_to.to_owned(),
-            text: text.to_owned(),
-        })
+        Some(Self { reply_to: reply_to.to_owned(), text: text.to_owned() })
     }
 }
 
@@ -89,12 +86,8 @@ fn ask(step: &Step) -> Result<StepOutcome, StepError> {
         reply_to: format!("replies/{}/{key}", step.run_id),
         text: String::from_utf8_lossy(&step.payload).into_owned(),
     };
-    println!(
-        "[step 0]  asks for {:?}, answer to {}",
-        request.text, request.reply_to
-    );
-    step.effects
-        .put(format!("{REQUESTS}{key}"), request.encode())?;
+    println!("[step 0]  asks for {:?}, answer to {}", request.text, request.reply_to);
+    step.effects.put(format!("{REQUESTS}{key}"), request.encode())?;
     println!("[step 0]  now waits; no worker is held (kill me, and start me again)");
     Ok(StepOutcome::continue_on_signal(Vec::new(), key, PATIENCE))
 }
@@ -109,10 +102,7 @@ impl Translator {
         let unreadable = |e: object_store::Error| StepError::transient(format!("{path}: {e}"));
         let object = self.store.get(&path).await.map_err(unreadable)?;
         let result = object.bytes().await.map_err(unreadable)?.to_vec();
-        println!(
-            "[step 1]  read {:?} from {path}",
-            String::from_utf8_lossy(&result)
-        );
+        println!("[step 1]  read {:?} from {path}", String::from_utf8_lossy(&result));
         Ok(StepOutcome::Succeed { result })
     }
 }
@@ -129,13 +119,8 @@ impl TerminalHook for Report {
         _effects: &TerminalEffects,
     ) -> Result<(), StepError> {
         let said = outcome.result.as_deref().map(String::from_utf8_lossy);
-        let said = said
-            .or(outcome.error.as_deref().map(Into::into))
-            .unwrap_or_default();
-        println!(
-            "[hook]    run {} {}: {said}",
-            outcome.run_id, outcome.status
-        );
+        let said = said.or(outcome.error.as_deref().map(Into::into)).unwrap_or_default();
+        println!("[hook]    run {} {}: {said}", outcome.run_id, outcome.status);
         self.done.notify_one();
         Ok(())
     }
@@ -146,10 +131,7 @@ async fn open_requests(queue: &Queue) -> Result<Vec<(String, Request)>, AnyError
     let rows = queue.view().kv_entries(REQUESTS.as_bytes(), .., 64);
     let rows: Vec<_> = rows.try_collect().await?;
     let parse = |(key, value): (Vec<u8>, bytes::Bytes)| {
-        let key = String::from_utf8(key)
-            .ok()?
-            .strip_prefix(REQUESTS)?
-            .to_owned();
+        let key = String::from_utf8(key).ok()?.strip_prefix(REQUESTS)?.to_owned();
         Some((key, Request::decode(&value)?))
     };
     Ok(rows.into_iter().filter_map(parse).collect())
@@ -203,9 +185,7 @@ async fn courier(
                     runtime.clear_signal(&key).await?;
                 }
             }
-            queue
-                .kv_delete(format!("{REQUESTS}{key}").as_bytes())
-                .await?;
+            queue.kv_delete(format!("{REQUESTS}{key}").as_bytes()).await?;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -226,12 +206,8 @@ async fn main() -> Result<(), AnyError> {
     let runtime = WorkflowRuntime::builder(
         Arc::clone(&queue),
         Arc::clone(&store),
-        Translator {
-            store: Arc::clone(&store),
-        },
-        Report {
-            done: Arc::clone(&done),
-        },
+        Translator { store: Arc::clone(&store) },
+        Report { done: Arc::clone(&done) },
     )
     .build();
     let worker = runtime.spawn(async move { done.notified().await });
@@ -246,10 +222,7 @@ async fn main() -> Result<(), AnyError> {
     if run.newly_submitted {
         println!("[main]    submitted run {}", run.run_id);
     } else {
-        println!(
-            "[main]    run {} is active from before; it goes on where it was",
-            run.run_id
-        );
+        println!("[main]    run {} is active from before; it goes on where it was", run.run_id);
     }
 
     tokio::select! {

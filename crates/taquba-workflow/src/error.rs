@@ -90,10 +90,7 @@ mod tests {
 
     #[test]
     fn stores_may_recover_and_everything_else_may_not() {
-        let lost = object_store::Error::NotFound {
-            path: "x".into(),
-            source: "gone".into(),
-        };
+        let lost = object_store::Error::NotFound { path: "x".into(), source: "gone".into() };
         assert!(!Error::Store(lost).is_permanent());
         assert!(Error::Queue(taquba::Error::ClaimLost).is_permanent());
         assert!(!Error::Queue(taquba::Error::NotConfirmed { waited_ms: 1 }).is_permanent());

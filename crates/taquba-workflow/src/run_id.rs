@@ -28,10 +28,7 @@ impl RunId {
             "must not be empty"
         } else if id.len() > MAX_RUN_ID_LEN {
             "must be at most 128 bytes"
-        } else if !id
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        {
+        } else if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
             "may hold only A-Z, a-z, 0-9, '_' and '-'"
         } else {
             return Ok(Self(id.into()));

@@ -64,9 +64,7 @@ impl MockClock {
         let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         let before = self
             .now
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| {
-                Some(now.saturating_add(by_ms))
-            })
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by_ms)))
             .unwrap_or_else(|now| now);
         self.advanced.send_replace(before.saturating_add(by_ms));
     }

@@ -39,10 +39,8 @@ impl Reads {
         for request in requests {
             let options = &request.options;
             let in_queue = |key: &String| (request.queue.clone(), key.clone());
-            self.dedup_keys
-                .extend(options.dedup_key.as_ref().map(in_queue));
-            self.signals
-                .extend(options.signal_key.as_ref().map(in_queue));
+            self.dedup_keys.extend(options.dedup_key.as_ref().map(in_queue));
+            self.signals.extend(options.signal_key.as_ref().map(in_queue));
             self.new_ids.extend(options.id_override.clone());
         }
         self
@@ -86,10 +84,7 @@ impl Facts {
     /// Returns where a signal key that was named stands.
     #[must_use]
     pub fn signal(&self, queue: &str, key: &str) -> SignalFacts {
-        self.signals
-            .get(&(queue.to_owned(), key.to_owned()))
-            .cloned()
-            .unwrap_or_default()
+        self.signals.get(&(queue.to_owned(), key.to_owned())).cloned().unwrap_or_default()
     }
 }
 

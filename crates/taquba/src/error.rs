@@ -75,10 +75,7 @@ pub enum Error {
         max: usize,
     },
     /// One effects set both writes and deletes a key.
-    #[error(
-        "one settlement both writes and deletes KV key {:?}",
-        String::from_utf8_lossy(key)
-    )]
+    #[error("one settlement both writes and deletes KV key {:?}", String::from_utf8_lossy(key))]
     ConflictingKvEffect {
         /// The key.
         key: Vec<u8>,

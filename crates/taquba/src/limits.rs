@@ -53,18 +53,12 @@ pub(crate) fn check_job_id(id: &str) -> Result<()> {
         "must not be empty"
     } else if id.len() > MAX_JOB_ID_LEN {
         "must be at most 128 bytes"
-    } else if !id
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-    {
+    } else if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
         "may hold only A-Z, a-z, 0-9, '_' and '-'"
     } else {
         return Ok(());
     };
-    Err(Error::InvalidId {
-        id: id.to_owned(),
-        reason,
-    })
+    Err(Error::InvalidId { id: id.to_owned(), reason })
 }
 
 /// Refuses headers past their caps.
@@ -81,10 +75,9 @@ pub(crate) fn check_headers(headers: &HashMap<String, String>) -> Result<()> {
 pub(crate) fn check_kv(key: &[u8], value: Option<&[u8]>) -> Result<()> {
     check("KV key", key.len(), MAX_KV_KEY_LEN)?;
     match value {
-        Some(v) if v.len() > MAX_KV_VALUE_SIZE => Err(Error::KvValueTooLarge {
-            size: v.len(),
-            max: MAX_KV_VALUE_SIZE,
-        }),
+        Some(v) if v.len() > MAX_KV_VALUE_SIZE => {
+            Err(Error::KvValueTooLarge { size: v.len(), max: MAX_KV_VALUE_SIZE })
+        }
         _ => Ok(()),
     }
 }

@@ -22,10 +22,8 @@ where
     K: AsRef<str>,
     V: Into<String>,
 {
-    let invalid = |reason: String| object_store::Error::Generic {
-        store: "url",
-        source: reason.into(),
-    };
+    let invalid =
+        |reason: String| object_store::Error::Generic { store: "url", source: reason.into() };
     if url.starts_with("memory:") {
         return Ok((Arc::new(InMemory::new()), Path::default()));
     }
@@ -39,9 +37,7 @@ where
     }
     let settings = env.into_iter().filter_map(|(name, value)| {
         let name = name.as_ref().to_ascii_lowercase();
-        let ours = ["aws_", "google_", "azure_"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix));
+        let ours = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
         ours.then(|| (name, value.into()))
     });
     let parsed = url::Url::parse(url).map_err(|e| invalid(format!("{url:?}: {e}")))?;

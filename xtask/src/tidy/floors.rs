@@ -61,12 +61,7 @@ const HOUSES: &[House] = &[
             ("background", 5),
         ],
         bars: &[
-            Bar {
-                of: &["lifecycle"],
-                words: PURE,
-                modules: &["clock", "env"],
-                why: PURE_WHY,
-            },
+            Bar { of: &["lifecycle"], words: PURE, modules: &["clock", "env"], why: PURE_WHY },
             Bar {
                 of: &["state"],
                 words: &["slatedb", "slatedb_common", "await"],
@@ -85,21 +80,13 @@ const HOUSES: &[House] = &[
     House {
         folder: "crates/taquba-workflow",
         floors: &[("lifecycle", 1), ("store", 2), ("runtime", 3)],
-        bars: &[Bar {
-            of: &["lifecycle"],
-            words: PURE,
-            modules: &[],
-            why: PURE_WHY,
-        }],
+        bars: &[Bar { of: &["lifecycle"], words: PURE, modules: &[], why: PURE_WHY }],
         exceptions: &[],
     },
 ];
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
-    HOUSES
-        .iter()
-        .flat_map(|house| house.check(sources))
-        .collect()
+    HOUSES.iter().flat_map(|house| house.check(sources)).collect()
 }
 
 impl House {
@@ -125,11 +112,7 @@ impl House {
                 };
                 let export = exports.iter().find(|export| export.name == *name);
                 let to = export.map_or(name.as_str(), |export| export.module.as_str());
-                let through = if to == name {
-                    String::new()
-                } else {
-                    format!(" (as `{name}`)")
-                };
+                let through = if to == name { String::new() } else { format!(" (as `{name}`)") };
                 findings.extend(self.barred_module(source, path.line, own, to));
                 if self.floor(to) > self.floor(own) {
                     steps.push(Step {
@@ -143,34 +126,18 @@ impl House {
             }
         }
         findings.extend(steps.iter().filter_map(|step| self.climb(step)));
-        findings.extend(
-            self.exceptions
-                .iter()
-                .filter_map(|exception| self.unused(exception, &steps)),
-        );
+        findings
+            .extend(self.exceptions.iter().filter_map(|exception| self.unused(exception, &steps)));
         findings
     }
 
     fn floor(&self, module: &str) -> u8 {
-        self.floors
-            .iter()
-            .find(|(name, _)| *name == module)
-            .map_or(0, |(_, floor)| *floor)
+        self.floors.iter().find(|(name, _)| *name == module).map_or(0, |(_, floor)| *floor)
     }
 
     fn climb(&self, step: &Step<'_>) -> Option<Finding> {
-        let Step {
-            source,
-            line,
-            from,
-            to,
-            through,
-        } = step;
-        if self
-            .exceptions
-            .iter()
-            .any(|exception| exception.from == from && exception.to == to)
-        {
+        let Step { source, line, from, to, through } = step;
+        if self.exceptions.iter().any(|exception| exception.from == from && exception.to == to) {
             return None;
         }
         let (low, high) = (self.floor(from), self.floor(to));
@@ -183,9 +150,7 @@ impl House {
 
     fn unused(&self, exception: &Exception, steps: &[Step<'_>]) -> Option<Finding> {
         let Exception { from, to, reason } = exception;
-        let used = steps
-            .iter()
-            .any(|step| step.from == *from && step.to == *to);
+        let used = steps.iter().any(|step| step.from == *from && step.to == *to);
         let message = format!("`{from}` no longer names `{to}` ({reason}): take out the exception");
         (!used).then(|| Finding::new(self.folder, 0, message))
     }
@@ -206,10 +171,8 @@ impl House {
     }
 
     fn barred_module(&self, source: &Source, line: usize, own: &str, to: &str) -> Option<Finding> {
-        let bar = self
-            .bars
-            .iter()
-            .find(|bar| bar.of.contains(&own) && bar.modules.contains(&to))?;
+        let bar =
+            self.bars.iter().find(|bar| bar.of.contains(&own) && bar.modules.contains(&to))?;
         let message = format!("`{own}` must not know `crate::{to}`: {}", bar.why);
         Some(Finding::new(&source.path, line, message))
     }
@@ -262,30 +225,13 @@ mod tests {
         folder: "crates/house",
         floors: &[("lifecycle", 1), ("store", 2), ("state", 2), ("queue", 4)],
         bars: &[
-            Bar {
-                of: &["lifecycle"],
-                words: PURE,
-                modules: &["clock"],
-                why: "pure",
-            },
-            Bar {
-                of: &["state"],
-                words: &["slatedb", "await"],
-                modules: &[],
-                why: "plain",
-            },
+            Bar { of: &["lifecycle"], words: PURE, modules: &["clock"], why: "pure" },
+            Bar { of: &["state"], words: &["slatedb", "await"], modules: &[], why: "plain" },
         ],
-        exceptions: &[Exception {
-            from: "error",
-            to: "store",
-            reason: "carries its errors",
-        }],
+        exceptions: &[Exception { from: "error", to: "store", reason: "carries its errors" }],
     };
 
-    const LIB: (&str, &str) = (
-        "lib.rs",
-        "mod queue; pub use queue::{Queue, Inner as Outer};",
-    );
+    const LIB: (&str, &str) = ("lib.rs", "mod queue; pub use queue::{Queue, Inner as Outer};");
     const EXCEPTED: (&str, &str) = ("error.rs", "use crate::store::Codec;");
 
     /// The findings about `file`, in a crate that is tidy otherwise.
@@ -298,81 +244,44 @@ mod tests {
             Source::new(&format!("crates/house/src/{inside}"), text)
         };
         let sources: Vec<Source> = files.iter().map(source).collect();
-        TEST_HOUSE
-            .check(&sources)
-            .into_iter()
-            .map(|finding| finding.message)
-            .collect()
+        TEST_HOUSE.check(&sources).into_iter().map(|finding| finding.message).collect()
     }
 
     #[track_caller]
     fn assert_finds(file: (&str, &str), what: &str) {
         let found = messages(file);
-        assert!(
-            found.len() == 1 && found.iter().all(|m| m.contains(what)),
-            "{file:?}: {found:?}"
-        );
+        assert!(found.len() == 1 && found.iter().all(|m| m.contains(what)), "{file:?}: {found:?}");
     }
 
     #[test]
     fn climbing_is_found_however_it_is_written() {
         let climb = "`lifecycle` (floor 1) names `store`";
         assert_finds(("lifecycle/a.rs", "use crate::store::Row;"), climb);
-        assert_finds(
-            (
-                "lifecycle/a.rs",
-                "use crate::{\n  error::E,\n  store::{Row},\n};",
-            ),
-            climb,
-        );
+        assert_finds(("lifecycle/a.rs", "use crate::{\n  error::E,\n  store::{Row},\n};"), climb);
         assert_finds(("lifecycle/mod.rs", "use super::store;"), climb);
-        assert_finds(
-            ("lifecycle/a.rs", "fn f(x: super::super::store::Row) {}"),
-            climb,
-        );
-        assert_finds(
-            ("lifecycle.rs", "mod x { use super::super::store::Row; }"),
-            climb,
-        );
-        assert_finds(
-            ("store/a.rs", "use crate::queue::Queue;"),
-            "`store` (floor 2) names `queue`",
-        );
+        assert_finds(("lifecycle/a.rs", "fn f(x: super::super::store::Row) {}"), climb);
+        assert_finds(("lifecycle.rs", "mod x { use super::super::store::Row; }"), climb);
+        assert_finds(("store/a.rs", "use crate::queue::Queue;"), "`store` (floor 2) names `queue`");
     }
 
     #[test]
     fn a_public_name_stands_for_its_module() {
         assert_finds(("store/a.rs", "use crate::Queue;"), "`queue` (as `Queue`)");
-        assert_finds(
-            ("state.rs", "fn f(_: &crate::Outer) {}"),
-            "`queue` (as `Outer`)",
-        );
+        assert_finds(("state.rs", "fn f(_: &crate::Outer) {}"), "`queue` (as `Outer`)");
     }
 
     #[test]
     fn root_modules_stand_under_all_floors() {
-        assert_finds(
-            ("limits.rs", "use crate::lifecycle::Plan;"),
-            "`limits` (floor 0)",
-        );
-        assert_finds(
-            ("error.rs", "use crate::queue::Queue;"),
-            "`error` (floor 0) names `queue`",
-        );
+        assert_finds(("limits.rs", "use crate::lifecycle::Plan;"), "`limits` (floor 0)");
+        assert_finds(("error.rs", "use crate::queue::Queue;"), "`error` (floor 0) names `queue`");
     }
 
     #[test]
     fn going_down_and_sideways_is_free() {
         let free = [
-            (
-                "queue/a.rs",
-                "use crate::{store::Row, lifecycle::Plan, limits};",
-            ),
+            ("queue/a.rs", "use crate::{store::Row, lifecycle::Plan, limits};"),
             ("store/a.rs", "use crate::state::Ready; use super::rows;"),
-            (
-                "lifecycle/a.rs",
-                "// use crate::store::Row;\nconst A: &str = \"crate::store::B\";",
-            ),
+            ("lifecycle/a.rs", "// use crate::store::Row;\nconst A: &str = \"crate::store::B\";"),
             ("lib.rs", "pub use crate::queue::Queue;"),
         ];
         for file in free {
@@ -382,43 +291,22 @@ mod tests {
 
     #[test]
     fn what_a_floor_must_not_know_is_found() {
-        assert_finds(
-            ("lifecycle/a.rs", "use tokio::sync::Notify;"),
-            "must not know `tokio`",
-        );
-        assert_finds(
-            ("lifecycle/a.rs", "async fn f() {}"),
-            "must not know `async`",
-        );
+        assert_finds(("lifecycle/a.rs", "use tokio::sync::Notify;"), "must not know `tokio`");
+        assert_finds(("lifecycle/a.rs", "async fn f() {}"), "must not know `async`");
         assert_finds(
             ("lifecycle/a.rs", "fn f(t: std::time::Instant) {}"),
             "must not know `Instant`",
         );
-        assert_finds(
-            ("lifecycle/a.rs", "use crate::clock::Clock;"),
-            "`crate::clock`",
-        );
-        assert_finds(
-            ("state/a.rs", "fn f(e: slatedb::Error) {}"),
-            "must not know `slatedb`",
-        );
-        assert_finds(
-            ("state/a.rs", "fn f() { g().await }"),
-            "must not know `await`",
-        );
-        assert_eq!(
-            messages(("store/a.rs", "fn f(e: slatedb::Error) {}")),
-            Vec::<String>::new()
-        );
+        assert_finds(("lifecycle/a.rs", "use crate::clock::Clock;"), "`crate::clock`");
+        assert_finds(("state/a.rs", "fn f(e: slatedb::Error) {}"), "must not know `slatedb`");
+        assert_finds(("state/a.rs", "fn f() { g().await }"), "must not know `await`");
+        assert_eq!(messages(("store/a.rs", "fn f(e: slatedb::Error) {}")), Vec::<String>::new());
     }
 
     #[test]
     fn an_exception_ends_with_its_reason() {
         let found = findings(&[LIB, ("error.rs", "use crate::limits;")]);
-        assert!(
-            found.iter().all(|m| m.contains("take out the exception")),
-            "{found:?}"
-        );
+        assert!(found.iter().all(|m| m.contains("take out the exception")), "{found:?}");
         assert_eq!(found.len(), 1);
     }
 

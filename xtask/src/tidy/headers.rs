@@ -8,9 +8,7 @@ pub(super) fn check(source: &Source) -> Option<Finding> {
     let first = source.text.lines().next().unwrap_or("");
     // The README is the documentation of a crate, so its root file may begin by including it.
     let included = inside == "lib.rs" && first.starts_with("#![doc = include_str!(");
-    let said = first
-        .strip_prefix("//!")
-        .is_some_and(|words| !words.trim().is_empty());
+    let said = first.strip_prefix("//!").is_some_and(|words| !words.trim().is_empty());
     (!said && !included).then(|| {
         let message = "begin the file with a `//!` line: its one job, and what it does not own";
         Finding::new(&source.path, 1, message)

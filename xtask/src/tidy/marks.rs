@@ -38,23 +38,13 @@ mod tests {
             for before in ["", "// "] {
                 let text = format!("fn f() {{\n    {before}{head}{tail}\n}}\n");
                 let findings = check(&Source::new("x.rs", &text));
-                assert_eq!(
-                    findings.iter().map(|f| f.line).collect::<Vec<_>>(),
-                    [2],
-                    "{text}"
-                );
+                assert_eq!(findings.iter().map(|f| f.line).collect::<Vec<_>>(), [2], "{text}");
             }
         }
     }
 
     #[test]
     fn finished_code_is_left_alone() {
-        assert_eq!(
-            check(&Source::new(
-                "x.rs",
-                "#[expect(dead_code, reason = \"…\")]\n"
-            )),
-            []
-        );
+        assert_eq!(check(&Source::new("x.rs", "#[expect(dead_code, reason = \"…\")]\n")), []);
     }
 }

@@ -26,11 +26,7 @@ struct Finding {
 
 impl Finding {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -51,18 +47,13 @@ pub(crate) fn run() -> Result<(), Fault> {
         println!("tidy: {} files, nothing to mend", files.len());
         return Ok(());
     }
-    let list: String = findings
-        .iter()
-        .map(|finding| format!("{finding}\n"))
-        .collect();
+    let list: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
     Err(format!("{list}tidy: {} to mend", findings.len()).into())
 }
 
 fn check(files: &[TextFile]) -> Vec<Finding> {
     let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
-    let sources: Vec<Source> = rust
-        .map(|file| Source::new(&file.path, &file.text))
-        .collect();
+    let sources: Vec<Source> = rust.map(|file| Source::new(&file.path, &file.text)).collect();
     let mut findings = floors::check(&sources);
     for source in &sources {
         findings.extend(headers::check(source));
@@ -90,16 +81,11 @@ mod tests {
 
     #[test]
     fn every_rule_is_asked() {
-        let file = |path: &str, text: &str| TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
+        let file =
+            |path: &str, text: &str| TextFile { path: path.to_owned(), text: text.to_owned() };
         let long = "x();\n".repeat(sizes::FILE_LINES_MAX + 1);
         let files = [
-            file(
-                "crates/taquba/src/lifecycle/mod.rs",
-                "//! a\nuse crate::engine::Engine;",
-            ),
+            file("crates/taquba/src/lifecycle/mod.rs", "//! a\nuse crate::engine::Engine;"),
             file("crates/taquba/src/a.rs", "fn f() {}"),
             file("crates/taquba/src/b.rs", concat!("//! b\n// FIX", "ME")),
             file("crates/taquba/src/c.rs", "//! c\nfn f() { println!(); }"),
@@ -107,10 +93,7 @@ mod tests {
             file("crates/taquba/tests/e.rs", "sleep(Duration::from_secs(1))"),
             file("notes.md", concat!("see /wor", "k/notes")),
         ];
-        let found: Vec<_> = check(&files)
-            .into_iter()
-            .map(|finding| finding.path)
-            .collect();
+        let found: Vec<_> = check(&files).into_iter().map(|finding| finding.path).collect();
         let mut expected = files.map(|file| file.path);
         expected.sort();
         assert_eq!(found, expected);

@@ -6,10 +6,7 @@ use crate::tokens::{Token, tokens};
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let is_program = |inside: &str| inside == "main.rs" || inside.starts_with("bin/");
-    if source
-        .in_crate()
-        .is_none_or(|(_, inside)| is_program(inside))
-    {
+    if source.in_crate().is_none_or(|(_, inside)| is_program(inside)) {
         return Vec::new();
     }
     let tokens = tokens(source);
@@ -37,10 +34,7 @@ mod tests {
         let text = "//! prints with println!(\"a\")\nfn f() { eprintln!(\"b\"); }\n";
         let lines = |path| {
             let findings = check(&Source::new(path, text));
-            findings
-                .iter()
-                .map(|finding| finding.line)
-                .collect::<Vec<_>>()
+            findings.iter().map(|finding| finding.line).collect::<Vec<_>>()
         };
         assert_eq!(lines("crates/a/src/x.rs"), [2]);
         assert!(lines("crates/a/src/main.rs").is_empty());

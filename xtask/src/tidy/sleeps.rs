@@ -60,25 +60,14 @@ fn arguments<'a, 'b>(tokens: &'b [Placed<'a>], open: usize) -> &'b [Placed<'a>] 
 /// The literal durations among `tokens`.
 fn pauses_ms(tokens: &[Placed<'_>]) -> impl Iterator<Item = f64> {
     tokens.windows(3).filter_map(|three| {
-        let [
-            Placed {
-                token: Token::Word(unit),
-                ..
-            },
-            open,
-            number,
-        ] = three
-        else {
+        let [Placed { token: Token::Word(unit), .. }, open, number] = three else {
             return None;
         };
         let (Token::Mark('('), Token::Word(number)) = (open.token, number.token) else {
             return None;
         };
         let (_, ms) = UNITS.iter().find(|(name, _)| name == unit)?;
-        let digits: String = number
-            .chars()
-            .take_while(|c| matches!(c, '0'..='9' | '_'))
-            .collect();
+        let digits: String = number.chars().take_while(|c| matches!(c, '0'..='9' | '_')).collect();
         let number: f64 = digits.replace('_', "").parse().ok()?;
         Some(number * ms)
     })
@@ -89,10 +78,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        check(&Source::new(path, text))
-            .iter()
-            .map(|finding| finding.line)
-            .collect()
+        check(&Source::new(path, text)).iter().map(|finding| finding.line).collect()
     }
 
     #[test]

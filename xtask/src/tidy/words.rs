@@ -33,18 +33,13 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<usize> {
-        let file = TextFile {
-            path: "notes.md".to_owned(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: "notes.md".to_owned(), text: text.to_owned() };
         check(&file).iter().map(|finding| finding.line).collect()
     }
 
     #[test]
     fn absolute_paths_of_the_machine_are_found() {
-        let text = PLACES
-            .map(|(head, tail)| format!("see `{head}{tail}x`\n"))
-            .concat();
+        let text = PLACES.map(|(head, tail)| format!("see `{head}{tail}x`\n")).concat();
         assert_eq!(lines(&text), [1, 2]);
         let (head, tail) = ("/wor", "k/");
         assert_eq!(lines(&format!("{head}{tail}x")), [1]);

@@ -26,21 +26,13 @@ impl Role {
         if headers.contains_key(HEADER_TERMINAL) {
             return Ok(Self::Notification);
         }
-        let run_id = headers
-            .get(HEADER_RUN_ID)
-            .ok_or(Error::MissingHeader(HEADER_RUN_ID))?;
-        let step = headers
-            .get(HEADER_STEP)
-            .ok_or(Error::MissingHeader(HEADER_STEP))?;
+        let run_id = headers.get(HEADER_RUN_ID).ok_or(Error::MissingHeader(HEADER_RUN_ID))?;
+        let step = headers.get(HEADER_STEP).ok_or(Error::MissingHeader(HEADER_STEP))?;
         let run_id = RunId::new(run_id.clone())?;
-        let step_number = step.parse().map_err(|_| Error::InvalidStepHeader {
-            header: HEADER_STEP,
-            value: step.clone(),
-        })?;
-        Ok(Self::Step(StepAddress {
-            run_id,
-            step_number,
-        }))
+        let step_number = step
+            .parse()
+            .map_err(|_| Error::InvalidStepHeader { header: HEADER_STEP, value: step.clone() })?;
+        Ok(Self::Step(StepAddress { run_id, step_number }))
     }
 }
 
@@ -58,19 +50,13 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
     #[test]
     fn a_job_is_what_its_headers_say() {
         let step = headers(&[(HEADER_RUN_ID, "r"), (HEADER_STEP, "7"), ("mine", "x")]);
-        let address = StepAddress {
-            run_id: RunId::new("r").unwrap(),
-            step_number: 7,
-        };
+        let address = StepAddress { run_id: RunId::new("r").unwrap(), step_number: 7 };
         assert_eq!(Role::of(&step).unwrap(), Role::Step(address));
         let end = headers(&[(HEADER_RUN_ID, "r"), (HEADER_TERMINAL, "failed")]);
         assert_eq!(Role::of(&end).unwrap(), Role::Notification);

@@ -58,19 +58,13 @@ impl StepOutcome {
     /// The next step runs as soon as a worker is free.
     #[must_use]
     pub fn continue_now(payload: Vec<u8>) -> Self {
-        Self::Continue {
-            payload,
-            when: Trigger::Immediate,
-        }
+        Self::Continue { payload, when: Trigger::Immediate }
     }
 
     /// The next step runs after `delay`.
     #[must_use]
     pub fn continue_after(payload: Vec<u8>, delay: Duration) -> Self {
-        Self::Continue {
-            payload,
-            when: Trigger::After(delay),
-        }
+        Self::Continue { payload, when: Trigger::After(delay) }
     }
 
     /// The next step runs when a signal of this key arrives, or after `timeout` without one. Nothing is held while it
@@ -82,13 +76,7 @@ impl StepOutcome {
         timeout: Duration,
     ) -> Self {
         let correlation_key = correlation_key.into();
-        Self::Continue {
-            payload,
-            when: Trigger::OnSignal {
-                correlation_key,
-                timeout,
-            },
-        }
+        Self::Continue { payload, when: Trigger::OnSignal { correlation_key, timeout } }
     }
 }
 
@@ -116,19 +104,13 @@ impl StepError {
     /// A failure that another attempt may get past.
     #[must_use]
     pub fn transient(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            kind: StepErrorKind::Transient,
-        }
+        Self { message: message.into(), kind: StepErrorKind::Transient }
     }
 
     /// A failure that no other attempt gets past.
     #[must_use]
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            kind: StepErrorKind::Permanent,
-        }
+        Self { message: message.into(), kind: StepErrorKind::Permanent }
     }
 }
 
@@ -159,27 +141,18 @@ mod tests {
     fn constructors_say_what_their_names_say() {
         assert_eq!(
             StepOutcome::continue_now(vec![1]),
-            StepOutcome::Continue {
-                payload: vec![1],
-                when: Trigger::Immediate
-            }
+            StepOutcome::Continue { payload: vec![1], when: Trigger::Immediate }
         );
         let delay = Duration::from_secs(1);
         assert_eq!(
             StepOutcome::continue_after(vec![], delay),
-            StepOutcome::Continue {
-                payload: vec![],
-                when: Trigger::After(delay)
-            }
+            StepOutcome::Continue { payload: vec![], when: Trigger::After(delay) }
         );
         assert_eq!(
             StepOutcome::continue_on_signal(vec![], "k", delay),
             StepOutcome::Continue {
                 payload: vec![],
-                when: Trigger::OnSignal {
-                    correlation_key: "k".into(),
-                    timeout: delay
-                }
+                when: Trigger::OnSignal { correlation_key: "k".into(), timeout: delay }
             }
         );
     }

@@ -18,11 +18,7 @@ pub(crate) enum Plan {
     /// The same step again, after the queue's backoff.
     Retry { error: String },
     /// Another step.
-    Continue {
-        payload: Vec<u8>,
-        step_number: u32,
-        when: Trigger,
-    },
+    Continue { payload: Vec<u8>, step_number: u32, when: Trigger },
     /// No further step.
     End(Ending),
 }
@@ -94,13 +90,7 @@ impl Ending {
         error: Option<String>,
         error_kind: Option<StepErrorKind>,
     ) -> Self {
-        Self {
-            by: EndedBy::Outcome,
-            status,
-            result,
-            error: error.map(clip),
-            error_kind,
-        }
+        Self { by: EndedBy::Outcome, status, result, error: error.map(clip), error_kind }
     }
 }
 
@@ -118,9 +108,7 @@ pub(crate) fn after_failure(error: StepError, step: StepFacts) -> AfterFailure {
     if error.kind == StepErrorKind::Permanent || step.is_last_attempt {
         AfterFailure::End(Ending::failed(error))
     } else {
-        AfterFailure::Retry {
-            error: clip(error.message),
-        }
+        AfterFailure::Retry { error: clip(error.message) }
     }
 }
 
@@ -128,24 +116,18 @@ pub(crate) fn after_failure(error: StepError, step: StepFacts) -> AfterFailure {
 pub(crate) fn plan(answer: Result<StepOutcome, StepError>, step: StepFacts) -> Plan {
     match answer {
         Ok(StepOutcome::Continue { payload, when }) => plan_next(payload, when, step),
-        Ok(StepOutcome::Succeed { result }) => Plan::End(Ending::by_outcome(
-            TerminalStatus::Succeeded,
-            Some(result),
-            None,
-            None,
-        )),
+        Ok(StepOutcome::Succeed { result }) => {
+            Plan::End(Ending::by_outcome(TerminalStatus::Succeeded, Some(result), None, None))
+        }
         Ok(StepOutcome::Fail { reason }) => Plan::End(Ending::by_outcome(
             TerminalStatus::Failed,
             None,
             Some(reason),
             Some(StepErrorKind::Permanent),
         )),
-        Ok(StepOutcome::Cancel { reason }) => Plan::End(Ending::by_outcome(
-            TerminalStatus::Cancelled,
-            None,
-            Some(reason),
-            None,
-        )),
+        Ok(StepOutcome::Cancel { reason }) => {
+            Plan::End(Ending::by_outcome(TerminalStatus::Cancelled, None, Some(reason), None))
+        }
         Err(error) => match after_failure(error, step) {
             AfterFailure::Retry { error } => Plan::Retry { error },
             AfterFailure::End(ending) => Plan::End(ending),
@@ -162,10 +144,7 @@ fn plan_next(payload: Vec<u8>, when: Trigger, step: StepFacts) -> Plan {
             payload.len()
         ));
     }
-    if let Trigger::OnSignal {
-        correlation_key: key,
-        ..
-    } = &when
+    if let Trigger::OnSignal { correlation_key: key, .. } = &when
         && key.len() > MAX_SIGNAL_KEY_LEN
     {
         return refused(format!(
@@ -174,11 +153,7 @@ fn plan_next(payload: Vec<u8>, when: Trigger, step: StepFacts) -> Plan {
         ));
     }
     match step.step_number.checked_add(1) {
-        Some(step_number) => Plan::Continue {
-            payload,
-            step_number,
-            when,
-        },
+        Some(step_number) => Plan::Continue { payload, step_number, when },
         None => refused("a run has at most 4,294,967,296 steps".into()),
     }
 }
@@ -187,11 +162,7 @@ fn plan_next(payload: Vec<u8>, when: Trigger, step: StepFacts) -> Plan {
 /// the run itself.
 pub(crate) fn under_cancel(plan: &Plan) -> Option<Ending> {
     match plan {
-        Plan::End(Ending {
-            by: EndedBy::Outcome,
-            status: TerminalStatus::Cancelled,
-            ..
-        }) => None,
+        Plan::End(Ending { by: EndedBy::Outcome, status: TerminalStatus::Cancelled, .. }) => None,
         _ => Some(Ending::cancelled()),
     }
 }
@@ -202,14 +173,8 @@ mod tests {
 
     use super::*;
 
-    const FIRST: StepFacts = StepFacts {
-        step_number: 4,
-        is_last_attempt: false,
-    };
-    const LAST: StepFacts = StepFacts {
-        step_number: 4,
-        is_last_attempt: true,
-    };
+    const FIRST: StepFacts = StepFacts { step_number: 4, is_last_attempt: false };
+    const LAST: StepFacts = StepFacts { step_number: 4, is_last_attempt: true };
 
     fn ended(plan: &Plan) -> (EndedBy, TerminalStatus, Option<StepErrorKind>) {
         match plan {
@@ -222,11 +187,7 @@ mod tests {
     fn an_outcome_leads_to_its_plan() {
         assert_eq!(
             plan(Ok(StepOutcome::continue_now(vec![1])), FIRST),
-            Plan::Continue {
-                payload: vec![1],
-                step_number: 5,
-                when: Trigger::Immediate
-            }
+            Plan::Continue { payload: vec![1], step_number: 5, when: Trigger::Immediate }
         );
         use StepErrorKind::{Permanent, Transient};
         use TerminalStatus::{Cancelled, Failed, Succeeded};
@@ -247,31 +208,19 @@ mod tests {
                 FIRST,
                 (EndedBy::Outcome, Cancelled, None),
             ),
-            (
-                Err(StepError::permanent("why")),
-                FIRST,
-                (EndedBy::Failure, Failed, Some(Permanent)),
-            ),
-            (
-                Err(StepError::transient("why")),
-                LAST,
-                (EndedBy::Failure, Failed, Some(Transient)),
-            ),
+            (Err(StepError::permanent("why")), FIRST, (EndedBy::Failure, Failed, Some(Permanent))),
+            (Err(StepError::transient("why")), LAST, (EndedBy::Failure, Failed, Some(Transient))),
         ] {
             let plan = plan(answer, step);
             assert_eq!(ended(&plan), want);
-            let Plan::End(ending) = plan else {
-                unreachable!()
-            };
+            let Plan::End(ending) = plan else { unreachable!() };
             let wants_reason = want.1 != Succeeded;
             assert_eq!(ending.error, wants_reason.then(reason));
             assert_eq!(ending.result, (!wants_reason).then(Vec::new));
         }
         assert_eq!(
             plan(Err(StepError::transient("why")), FIRST),
-            Plan::Retry {
-                error: "why".into()
-            }
+            Plan::Retry { error: "why".into() }
         );
     }
 
@@ -281,25 +230,14 @@ mod tests {
         for answer in [
             Ok(StepOutcome::continue_now(vec![])),
             Ok(StepOutcome::Succeed { result: vec![] }),
-            Ok(StepOutcome::Fail {
-                reason: String::new(),
-            }),
+            Ok(StepOutcome::Fail { reason: String::new() }),
             Err(StepError::transient("")),
             Err(StepError::permanent("")),
         ] {
-            assert_eq!(
-                under_cancel(&plan(answer.clone(), FIRST)),
-                cancelled,
-                "{answer:?}"
-            );
+            assert_eq!(under_cancel(&plan(answer.clone(), FIRST)), cancelled, "{answer:?}");
             assert_eq!(under_cancel(&plan(answer, LAST)), cancelled);
         }
-        let own = plan(
-            Ok(StepOutcome::Cancel {
-                reason: "mine".into(),
-            }),
-            FIRST,
-        );
+        let own = plan(Ok(StepOutcome::Cancel { reason: "mine".into() }), FIRST);
         assert_eq!(under_cancel(&own), None);
         assert_eq!(Ending::cancelled().by, EndedBy::Request);
     }
@@ -314,21 +252,11 @@ mod tests {
         for outcome in [big, long] {
             assert_eq!(
                 ended(&plan(Ok(outcome), FIRST)),
-                (
-                    EndedBy::Failure,
-                    TerminalStatus::Failed,
-                    Some(StepErrorKind::Permanent)
-                )
+                (EndedBy::Failure, TerminalStatus::Failed, Some(StepErrorKind::Permanent))
             );
         }
-        assert!(matches!(
-            plan(Ok(fits), FIRST),
-            Plan::Continue { step_number: 5, .. }
-        ));
-        let end = StepFacts {
-            step_number: u32::MAX,
-            is_last_attempt: false,
-        };
+        assert!(matches!(plan(Ok(fits), FIRST), Plan::Continue { step_number: 5, .. }));
+        let end = StepFacts { step_number: u32::MAX, is_last_attempt: false };
         ended(&plan(Ok(StepOutcome::continue_now(vec![])), end));
     }
 
@@ -337,21 +265,14 @@ mod tests {
         let failed = Ending::given_up(Some("lease expired".into()), false);
         assert_eq!(failed.status, TerminalStatus::Failed);
         assert_eq!(failed.error.as_deref(), Some("lease expired"));
-        assert_eq!(
-            Ending::given_up(Some("lease expired".into()), true),
-            Ending::cancelled()
-        );
+        assert_eq!(Ending::given_up(Some("lease expired".into()), true), Ending::cancelled());
         assert!(Ending::given_up(None, false).error.is_some());
     }
 
     #[test]
     fn long_reasons_are_cut() {
-        let Plan::End(end) = plan(
-            Ok(StepOutcome::Fail {
-                reason: "x".repeat(10_000),
-            }),
-            FIRST,
-        ) else {
+        let Plan::End(end) = plan(Ok(StepOutcome::Fail { reason: "x".repeat(10_000) }), FIRST)
+        else {
             panic!("no end")
         };
         assert_eq!(end.error.unwrap().len(), 8_192);

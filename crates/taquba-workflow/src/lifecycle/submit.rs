@@ -37,12 +37,7 @@ mod tests {
     #[test]
     fn a_submission_starts_a_run_unless_one_is_active() {
         let (mine, other) = ([1; 32], [2; 32]);
-        let run = |input_hash, job_exists| {
-            Some(ActiveRun {
-                input_hash,
-                job_exists,
-            })
-        };
+        let run = |input_hash, job_exists| Some(ActiveRun { input_hash, job_exists });
         for (active, want) in [
             (None, Admission::Start),
             (run(&mine, true), Admission::Duplicate),

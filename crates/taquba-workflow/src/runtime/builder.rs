@@ -112,12 +112,6 @@ impl<R, H> WorkflowRuntimeBuilder<R, H> {
             max_concurrent_steps: self.max_concurrent_steps,
             poll_interval: self.poll_interval,
         };
-        WorkflowRuntime {
-            inner: Arc::new(Inner {
-                shared,
-                runner: self.runner,
-                hook: self.hook,
-            }),
-        }
+        WorkflowRuntime { inner: Arc::new(Inner { shared, runner: self.runner, hook: self.hook }) }
     }
 }

@@ -44,10 +44,7 @@ impl Cancel {
     }
 
     fn end(&self, row: &RunRow, job: Option<&JobRecord>, changes: &mut Changes) -> Result<()> {
-        let address = StepAddress {
-            run_id: self.run_id.clone(),
-            step_number: row.step_number,
-        };
+        let address = StepAddress { run_id: self.run_id.clone(), step_number: row.step_number };
         let site = match job {
             Some(job) => StepSite::of(job, address),
             None => StepSite::without_job(address),
@@ -57,8 +54,7 @@ impl Cancel {
             Some((job_id, notify)) if *job_id == row.job_id => *notify,
             _ => true,
         };
-        site.end(&self.queue, &Ending::cancelled(), None, self.now_ms, notify)?
-            .apply(changes);
+        site.end(&self.queue, &Ending::cancelled(), None, self.now_ms, notify)?.apply(changes);
         Ok(())
     }
 }
@@ -80,10 +76,8 @@ impl<R: StepRunner, H: TerminalHook> WorkflowRuntime<R, H> {
     pub async fn cancel(&self, run_id: &RunId) -> Result<bool> {
         let shared = &self.inner.shared;
         let row_key = shared.keys(run_id).row;
-        let reads = Reads {
-            jobs_in_kv: vec![(row_key.clone(), RunRow::job_id_in)],
-            ..Reads::default()
-        };
+        let reads =
+            Reads { jobs_in_kv: vec![(row_key.clone(), RunRow::job_id_in)], ..Reads::default() };
         let cancel = Cancel {
             queue: shared.name.clone(),
             run_id: run_id.clone(),
@@ -112,10 +106,7 @@ impl<R: StepRunner, H: TerminalHook> WorkflowRuntime<R, H> {
         let Some(row) = shared.row(run_id).await? else {
             return Ok(None);
         };
-        let address = StepAddress {
-            run_id: run_id.clone(),
-            step_number: row.step_number,
-        };
+        let address = StepAddress { run_id: run_id.clone(), step_number: row.step_number };
         let site = match shared.queue.view().get_job(&row.job_id).await? {
             Some(job) => StepSite::of(&job, address),
             None => StepSite::without_job(address),

@@ -115,9 +115,7 @@ pub struct KvReadHandle {
 
 impl fmt::Debug for KvReadHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KvReadHandle")
-            .field("detached", &self.view.is_none())
-            .finish()
+        f.debug_struct("KvReadHandle").field("detached", &self.view.is_none()).finish()
     }
 }
 

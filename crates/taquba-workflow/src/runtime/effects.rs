@@ -43,11 +43,7 @@ struct Staging(Arc<Mutex<Staged>>);
 impl Staging {
     fn open(&self) -> Result<MutexGuard<'_, Staged>> {
         let staged = self.lock();
-        if staged.sealed {
-            Err(Error::EffectsSealed)
-        } else {
-            Ok(staged)
-        }
+        if staged.sealed { Err(Error::EffectsSealed) } else { Ok(staged) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Staged> {
@@ -58,11 +54,7 @@ impl Staging {
         check_key(&key)?;
         if value.len() > MAX_KV_VALUE_SIZE {
             let size = value.len();
-            return Err(taquba::Error::KvValueTooLarge {
-                size,
-                max: MAX_KV_VALUE_SIZE,
-            }
-            .into());
+            return Err(taquba::Error::KvValueTooLarge { size, max: MAX_KV_VALUE_SIZE }.into());
         }
         let mut staged = self.open()?;
         if staged.deletes.contains(&key) {
@@ -88,12 +80,7 @@ impl Staging {
 
     fn enqueue(&self, request: EnqueueRequest) -> Result<()> {
         let mut staged = self.open()?;
-        let headers = request
-            .options
-            .headers
-            .iter()
-            .map(|(k, v)| k.len() + v.len())
-            .sum::<usize>();
+        let headers = request.options.headers.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
         staged.book(request.payload.len() + headers, None)?;
         staged.enqueues.push(request);
         Ok(())
@@ -102,12 +89,7 @@ impl Staging {
     fn seal(&self) -> SettlementEffects {
         let mut staged = self.lock();
         staged.sealed = true;
-        let Staged {
-            puts,
-            deletes,
-            enqueues,
-            ..
-        } = std::mem::take(&mut *staged);
+        let Staged { puts, deletes, enqueues, .. } = std::mem::take(&mut *staged);
         staged.sealed = true;
         SettlementEffects::default()
             .enqueues(enqueues)
@@ -130,9 +112,7 @@ impl EffectsHandle {
     /// A handle whose effects go nowhere, for a runner's own tests.
     #[must_use]
     pub fn detached() -> Self {
-        Self {
-            staging: Staging::default(),
-        }
+        Self { staging: Staging::default() }
     }
 
     /// Stages a KV write; a second write of the same key replaces the first. Nothing is durable until the step
@@ -192,17 +172,11 @@ impl TerminalEffects {
     /// Effects that go nowhere, for a hook's own tests.
     #[must_use]
     pub fn detached() -> Self {
-        Self {
-            staging: Staging::default(),
-            queue: None,
-        }
+        Self { staging: Staging::default(), queue: None }
     }
 
     pub(crate) fn new(queue: &str) -> Self {
-        Self {
-            staging: Staging::default(),
-            queue: Some(queue.into()),
-        }
+        Self { staging: Staging::default(), queue: Some(queue.into()) }
     }
 
     /// Stages a job for another queue. Nothing is durable until the hook has returned `Ok` and its job settles.
@@ -242,10 +216,7 @@ pub(crate) fn check_effects(effects: &SettlementEffects, queue: &str) -> Result<
     for key in effects.kv_writes.keys().chain(&effects.kv_deletes) {
         check_reserved(key)?;
     }
-    effects
-        .enqueues
-        .iter()
-        .try_for_each(|request| check_request(request, Some(queue)))
+    effects.enqueues.iter().try_for_each(|request| check_request(request, Some(queue)))
 }
 
 /// Refuses a header that begins with the reserved prefix.
@@ -279,9 +250,7 @@ fn check_key(key: &[u8]) -> Result<()> {
 
 fn check_reserved(key: &[u8]) -> Result<()> {
     if is_reserved_key(key) {
-        return Err(Error::ReservedKvKey(
-            String::from_utf8_lossy(key).into_owned(),
-        ));
+        return Err(Error::ReservedKvKey(String::from_utf8_lossy(key).into_owned()));
     }
     Ok(())
 }
@@ -328,20 +297,11 @@ mod tests {
         effects.delete("b").unwrap();
         assert!(matches!(effects.delete("a"), Err(Error::ConflictingKvEffect(k)) if k == "a"));
         assert!(matches!(effects.put("b", ""), Err(Error::ConflictingKvEffect(k)) if k == "b"));
-        assert!(matches!(
-            effects.put("workflow/x", ""),
-            Err(Error::ReservedKvKey(_))
-        ));
-        assert!(matches!(
-            effects.delete("workflow/x"),
-            Err(Error::ReservedKvKey(_))
-        ));
+        assert!(matches!(effects.put("workflow/x", ""), Err(Error::ReservedKvKey(_))));
+        assert!(matches!(effects.delete("workflow/x"), Err(Error::ReservedKvKey(_))));
         assert!(matches!(
             effects.put("c", vec![0; MAX_KV_VALUE_SIZE + 1]),
-            Err(Error::Queue(taquba::Error::KvValueTooLarge {
-                size: 262_145,
-                max: 262_144
-            }))
+            Err(Error::Queue(taquba::Error::KvValueTooLarge { size: 262_145, max: 262_144 }))
         ));
         assert!(matches!(
             effects.put(vec![b'k'; 1_025], ""),
@@ -364,9 +324,7 @@ mod tests {
 
         let effects = EffectsHandle::detached();
         for i in 0..8 {
-            effects
-                .put(i.to_string(), vec![0; MAX_KV_VALUE_SIZE - 1])
-                .unwrap();
+            effects.put(i.to_string(), vec![0; MAX_KV_VALUE_SIZE - 1]).unwrap();
         }
         assert!(effects.put("x", "").is_err());
         effects.put("0", "").unwrap();
@@ -376,31 +334,14 @@ mod tests {
     #[test]
     fn a_hook_cannot_reach_into_its_own_runtime() {
         let effects = TerminalEffects::new("steps");
-        let request = |queue: &str| EnqueueRequest {
-            queue: queue.into(),
-            ..Default::default()
-        };
+        let request = |queue: &str| EnqueueRequest { queue: queue.into(), ..Default::default() };
         effects.enqueue(request("mail")).unwrap();
-        assert!(matches!(
-            effects.enqueue(request("steps")),
-            Err(Error::ReservedQueue(_))
-        ));
+        assert!(matches!(effects.enqueue(request("steps")), Err(Error::ReservedQueue(_))));
         let mut forged = request("mail");
-        forged
-            .options
-            .headers
-            .insert("workflow.run_id".into(), "r".into());
-        assert!(matches!(
-            effects.enqueue(forged),
-            Err(Error::ReservedHeaderInSubmit(_))
-        ));
+        forged.options.headers.insert("workflow.run_id".into(), "r".into());
+        assert!(matches!(effects.enqueue(forged), Err(Error::ReservedHeaderInSubmit(_))));
         assert_eq!(effects.open_until_sealed().seal().enqueues.len(), 1);
-        assert!(matches!(
-            effects.enqueue(request("mail")),
-            Err(Error::EffectsSealed)
-        ));
-        TerminalEffects::detached()
-            .enqueue(request("steps"))
-            .unwrap();
+        assert!(matches!(effects.enqueue(request("mail")), Err(Error::EffectsSealed)));
+        TerminalEffects::detached().enqueue(request("steps")).unwrap();
     }
 }

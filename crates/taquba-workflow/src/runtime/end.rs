@@ -57,10 +57,7 @@ impl StepSite {
     }
 
     pub(crate) fn facts(&self) -> StepFacts {
-        StepFacts {
-            step_number: self.step_number,
-            is_last_attempt: self.is_last_attempt,
-        }
+        StepFacts { step_number: self.step_number, is_last_attempt: self.is_last_attempt }
     }
 
     pub(crate) fn shape<'a>(&'a self, queue: &'a str) -> JobShape<'a> {
@@ -82,11 +79,8 @@ impl StepSite {
         now_ms: u64,
         notify: bool,
     ) -> Result<EndCommit> {
-        let site = RunSite {
-            run_id: &self.run_id,
-            step_number: self.step_number,
-            headers: &self.headers,
-        };
+        let site =
+            RunSite { run_id: &self.run_id, step_number: self.step_number, headers: &self.headers };
         let record = TerminalRecord::new(&site, ending, result, now_ms);
         EndCommit::new(&self.shape(queue), &record, ending.by, notify)
     }
@@ -107,13 +101,7 @@ impl<R, H: TerminalHook> Inner<R, H> {
     /// Prepares an end that carries no result.
     pub(crate) fn plain_end(&self, site: &StepSite, ending: &Ending) -> Result<EndCommit> {
         let notify = self.wants_to_know(site, ending);
-        site.end(
-            &self.shared.name,
-            ending,
-            None,
-            self.shared.clock.now_ms(),
-            notify,
-        )
+        site.end(&self.shared.name, ending, None, self.shared.clock.now_ms(), notify)
     }
 
     /// Prepares an end with its result. A result that becomes an object is durable on return.
@@ -127,13 +115,7 @@ impl<R, H: TerminalHook> Inner<R, H> {
             }
             None => None,
         };
-        site.end(
-            &self.shared.name,
-            &ending,
-            stored,
-            self.shared.clock.now_ms(),
-            notify,
-        )
+        site.end(&self.shared.name, &ending, stored, self.shared.clock.now_ms(), notify)
     }
 
     /// Asks the hook whether it wants to know of an end without result.

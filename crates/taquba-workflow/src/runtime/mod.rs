@@ -74,9 +74,7 @@ pub struct WorkflowRuntime<R, H> {
 
 impl<R, H> Clone for WorkflowRuntime<R, H> {
     fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
+        Self { inner: Arc::clone(&self.inner) }
     }
 }
 

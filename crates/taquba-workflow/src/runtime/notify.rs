@@ -23,9 +23,7 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
             Ok(LoadedResult::Bytes(result)) => result,
             Ok(LoadedResult::Lost) => {
                 let run_id = &record.run_id;
-                return dead_letter(format!(
-                    "the object with the result of run {run_id} is lost"
-                ));
+                return dead_letter(format!("the object with the result of run {run_id} is lost"));
             }
             Err(error) => return nack(&error),
         };
@@ -40,10 +38,9 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
         match answer {
             Ok(()) => Settlement::Ack(staged),
             Err(error) if error.kind == StepErrorKind::Permanent => dead_letter(error.message),
-            Err(error) => Settlement::Nack {
-                error: error.message,
-                effects: SettlementEffects::default(),
-            },
+            Err(error) => {
+                Settlement::Nack { error: error.message, effects: SettlementEffects::default() }
+            }
         }
     }
 }

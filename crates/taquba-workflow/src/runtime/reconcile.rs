@@ -55,18 +55,13 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
         let view = self.shared.queue.view();
         let mut after: Option<String> = None;
         loop {
-            let jobs = view
-                .dead_jobs(&self.shared.name, after.as_deref(), PAGE)
-                .await?;
+            let jobs = view.dead_jobs(&self.shared.name, after.as_deref(), PAGE).await?;
             let Some(last) = jobs.last() else {
                 return Ok(());
             };
             after = Some(last.id.clone());
             let buried = stream::iter(jobs).map(|job| async move { self.bury(&job).await });
-            let results = buried
-                .buffer_unordered(CONCURRENCY)
-                .collect::<Vec<_>>()
-                .await;
+            let results = buried.buffer_unordered(CONCURRENCY).collect::<Vec<_>>().await;
             self.first_passing(results)?;
         }
     }
@@ -79,19 +74,14 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
                 None => Ok(()),
             }
         });
-        let results = buried
-            .buffer_unordered(CONCURRENCY)
-            .collect::<Vec<_>>()
-            .await;
+        let results = buried.buffer_unordered(CONCURRENCY).collect::<Vec<_>>().await;
         self.first_passing(results)
     }
 
     /// Keeps the first error that may pass. One that may not (a damaged record) harms its own run only.
     fn first_passing(&self, results: Vec<Result<()>>) -> Result<()> {
-        let (lasting, passing): (Vec<_>, Vec<_>) = results
-            .into_iter()
-            .filter_map(Result::err)
-            .partition(crate::Error::is_permanent);
+        let (lasting, passing): (Vec<_>, Vec<_>) =
+            results.into_iter().filter_map(Result::err).partition(crate::Error::is_permanent);
         for error in lasting {
             tracing::error!(queue = %self.shared.name, %error, "a run cannot be reconciled");
         }
@@ -112,19 +102,15 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
         let ending = Ending::given_up(job.last_error.clone(), job.cancel_requested);
         let end = self.plain_end(&StepSite::of(job, address), &ending)?;
         let row_key = self.shared.keys(&run_id).row;
-        let reads = Reads {
-            jobs_in_kv: vec![(row_key.clone(), RunRow::job_id_in)],
-            ..Reads::default()
-        };
+        let reads =
+            Reads { jobs_in_kv: vec![(row_key.clone(), RunRow::job_id_in)], ..Reads::default() };
         let job_id = job.id.clone();
         let ended = self
             .shared
             .queue
             .decide(reads, move |facts, changes| {
                 let current = facts.kv(&row_key).and_then(|row| RunRow::job_id_in(row));
-                let is_dead = facts
-                    .job(&job_id)
-                    .is_some_and(|job| job.status == JobStatus::Dead);
+                let is_dead = facts.job(&job_id).is_some_and(|job| job.status == JobStatus::Dead);
                 let ends = is_dead && current.as_ref() == Some(&job_id);
                 if ends {
                     end.apply(changes);

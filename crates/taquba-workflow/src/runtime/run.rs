@@ -65,9 +65,7 @@ where
     pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let shared = &self.inner.shared;
         let deaths = shared.queue.engine_deaths(&shared.name);
-        let handler = Arc::new(Handler {
-            inner: Arc::clone(&self.inner),
-        });
+        let handler = Arc::new(Handler { inner: Arc::clone(&self.inner) });
         let work = run_claim_handler(
             &shared.queue,
             &shared.name,

@@ -20,12 +20,10 @@ impl<R, H> WorkflowRuntime<R, H> {
     /// Dropped before it returns, the signal may or may not have been sent.
     pub async fn signal(&self, key: &str, payload: Vec<u8>) -> Result<SignalOutcome> {
         let shared = &self.inner.shared;
-        Ok(
-            match shared.queue.send_signal(&shared.name, key, payload).await? {
-                SignalDelivery::Delivered => SignalOutcome::Delivered,
-                SignalDelivery::Buffered => SignalOutcome::Buffered,
-            },
-        )
+        Ok(match shared.queue.send_signal(&shared.name, key, payload).await? {
+            SignalDelivery::Delivered => SignalOutcome::Delivered,
+            SignalDelivery::Buffered => SignalOutcome::Buffered,
+        })
     }
 
     /// Forgets the signal that is kept for a key and returns whether there was one. Durable on return.

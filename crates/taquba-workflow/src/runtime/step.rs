@@ -30,9 +30,7 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
             Ok(Some(row)) if row.job_id == claim.id => row,
             Ok(_) => {
                 let run_id = &address.run_id;
-                return dead_letter(format!(
-                    "run {run_id} has ended or moved on without this job"
-                ));
+                return dead_letter(format!("run {run_id} has ended or moved on without this job"));
             }
             Err(error) if error.is_permanent() => return dead_letter(error.to_string()),
             Err(error) => return nack(&error),
@@ -41,13 +39,10 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
         if claim.cancel_requested {
             // Asked for in an earlier attempt, or between the claim and now: there is nothing left to do.
             let effects = SettlementEffects::default();
-            return self
-                .settle(&site, &row, Plan::End(Ending::cancelled()), effects)
-                .await;
+            return self.settle(&site, &row, Plan::End(Ending::cancelled()), effects).await;
         }
         let (answer, effects) = self.attempt(claim, lease, &site).await;
-        self.settle(&site, &row, plan(answer, site.facts()), effects)
-            .await
+        self.settle(&site, &row, plan(answer, site.facts()), effects).await
     }
 
     /// Returns the settlement of a step that panicked.
@@ -115,21 +110,14 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
     ) -> Result<StepCommit> {
         let if_cancelled = self.end_if_cancelled(site, &plan)?;
         let if_key_taken = match &plan {
-            Plan::Continue {
-                when: Trigger::OnSignal {
-                    correlation_key, ..
-                },
-                ..
-            } => Some(self.plain_end(site, &Ending::key_taken(correlation_key))?),
+            Plan::Continue { when: Trigger::OnSignal { correlation_key, .. }, .. } => {
+                Some(self.plain_end(site, &Ending::key_taken(correlation_key))?)
+            }
             _ => None,
         };
         let planned = match plan {
             Plan::Retry { error } => Planned::Retry { error },
-            Plan::Continue {
-                payload,
-                step_number,
-                when,
-            } => {
+            Plan::Continue { payload, step_number, when } => {
                 let row = row.at(step_number, self.shared.queue.next_job_id());
                 let shape = site.shape(&self.shared.name);
                 Planned::Next(NextCommit::new(&shape, &row, payload, when)?)
@@ -137,13 +125,7 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
             Plan::End(ending) => Planned::End(self.full_end(site, ending).await?),
         };
         let queue = self.shared.name.clone();
-        Ok(StepCommit {
-            queue,
-            planned,
-            if_cancelled,
-            if_key_taken,
-            effects,
-        })
+        Ok(StepCommit { queue, planned, if_cancelled, if_key_taken, effects })
     }
 
     fn settle_failure(&self, site: &StepSite, error: StepError) -> Settlement {
@@ -169,9 +151,7 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
     }
 
     fn end_if_cancelled(&self, site: &StepSite, plan: &Plan) -> Result<Option<EndCommit>> {
-        under_cancel(plan)
-            .map(|ending| self.plain_end(site, &ending))
-            .transpose()
+        under_cancel(plan).map(|ending| self.plain_end(site, &ending)).transpose()
     }
 }
 
@@ -185,16 +165,10 @@ fn commit_settlement(commit: StepCommit) -> Settlement {
 
 /// The settlement of a job that no other attempt would get further with.
 pub(crate) fn dead_letter(reason: String) -> Settlement {
-    Settlement::DeadLetter {
-        reason,
-        effects: SettlementEffects::default(),
-    }
+    Settlement::DeadLetter { reason, effects: SettlementEffects::default() }
 }
 
 /// The settlement of a job that another attempt may get further with.
 pub(crate) fn nack(error: &Error) -> Settlement {
-    Settlement::Nack {
-        error: error.to_string(),
-        effects: SettlementEffects::default(),
-    }
+    Settlement::Nack { error: error.to_string(), effects: SettlementEffects::default() }
 }

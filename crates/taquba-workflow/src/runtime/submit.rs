@@ -27,12 +27,7 @@ struct Submission {
 
 impl Submission {
     fn new(shared: &Shared, run_id: &RunId, spec: RunSpec) -> Result<Self> {
-        let RunOptions {
-            headers,
-            priority,
-            max_attempts_per_step,
-            run_at,
-        } = spec.options;
+        let RunOptions { headers, priority, max_attempts_per_step, run_at } = spec.options;
         let shape = JobShape {
             queue: &shared.name,
             run_id,
@@ -67,20 +62,15 @@ impl Submission {
 
     /// Decides and fills in the changes. Returns the job of the run's current step, and whether this started the run.
     fn settle(self, facts: &Facts, changes: &mut Changes, run_id: RunId) -> Result<SubmitOutcome> {
-        let active = facts
-            .kv(&self.keys.row)
-            .map(|bytes| RunRow::decode(bytes))
-            .transpose()?;
+        let active = facts.kv(&self.keys.row).map(|bytes| RunRow::decode(bytes)).transpose()?;
         let known = active.as_ref().map(|row| ActiveRun {
             input_hash: &row.input_hash,
             job_exists: facts.job(&row.job_id).is_some(),
         });
         match (admit(known, &self.row.input_hash), active) {
-            (Admission::Duplicate, Some(active)) => Ok(SubmitOutcome {
-                run_id,
-                newly_submitted: false,
-                job_id: active.job_id,
-            }),
+            (Admission::Duplicate, Some(active)) => {
+                Ok(SubmitOutcome { run_id, newly_submitted: false, job_id: active.job_id })
+            }
             (Admission::Mismatch, _) => Err(Error::InputMismatch(run_id)),
             (Admission::Start | Admission::Duplicate, _) => {
                 if facts.kv(&self.keys.outcome).is_some() {
@@ -89,11 +79,7 @@ impl Submission {
                 changes.extend(self.effects);
                 changes.kv_put(self.keys.row, self.encoded_row);
                 changes.enqueue_issued(self.row.job_id.clone(), self.request);
-                Ok(SubmitOutcome {
-                    run_id,
-                    newly_submitted: true,
-                    job_id: self.row.job_id,
-                })
+                Ok(SubmitOutcome { run_id, newly_submitted: true, job_id: self.row.job_id })
             }
         }
     }
@@ -125,9 +111,7 @@ impl<R, H> WorkflowRuntime<R, H> {
         let reads = submission.reads();
         shared
             .queue
-            .decide(reads, move |facts, changes| {
-                submission.settle(facts, changes, run_id)
-            })
+            .decide(reads, move |facts, changes| submission.settle(facts, changes, run_id))
             .await?
     }
 }
@@ -135,17 +119,10 @@ impl<R, H> WorkflowRuntime<R, H> {
 fn check_spec(spec: &RunSpec, queue: &str) -> Result<()> {
     check("run input", spec.input.len(), MAX_STEP_PAYLOAD)?;
     check_headers(spec.options.headers.keys())?;
-    check(
-        "run headers",
-        size_of_headers(&spec.options.headers),
-        MAX_HEADERS_SIZE,
-    )?;
+    check("run headers", size_of_headers(&spec.options.headers), MAX_HEADERS_SIZE)?;
     check_effects(&spec.effects, queue)
 }
 
 fn size_of_headers(headers: &HashMap<String, String>) -> usize {
-    headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum()
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
 }

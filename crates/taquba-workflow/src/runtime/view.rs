@@ -26,9 +26,7 @@ pub struct WorkflowView {
 
 impl std::fmt::Debug for WorkflowView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WorkflowView")
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
+        f.debug_struct("WorkflowView").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
@@ -37,11 +35,7 @@ impl WorkflowView {
     /// `workflow-steps`, unless [`queue_name`](Self::queue_name) names another.
     #[must_use]
     pub fn new(view: QueueView, memos: MemoStore) -> Self {
-        Self {
-            view,
-            memos,
-            queue: DEFAULT_QUEUE.into(),
-        }
+        Self { view, memos, queue: DEFAULT_QUEUE.into() }
     }
 
     /// Sets the runtime's queue.
@@ -60,11 +54,7 @@ impl WorkflowView {
     /// [`Error::Deserialization`] for a damaged record.
     pub async fn status(&self, run_id: &RunId) -> Result<Option<RunStatus>> {
         let status = |state, current_step| {
-            Ok(Some(RunStatus {
-                run_id: run_id.clone(),
-                state,
-                current_step,
-            }))
+            Ok(Some(RunStatus { run_id: run_id.clone(), state, current_step }))
         };
         // Row and job are two reads, and the run may move on between them. What was missing once and is named again
         // is missing for good: a row is replaced in the commit that ends its job.
@@ -109,10 +99,7 @@ impl WorkflowView {
 
     /// The row of an active run.
     pub(crate) async fn row(&self, run_id: &RunId) -> Result<Option<RunRow>> {
-        let bytes = self
-            .view
-            .kv_get(&RunKeys::new(&self.queue, run_id).row)
-            .await?;
+        let bytes = self.view.kv_get(&RunKeys::new(&self.queue, run_id).row).await?;
         bytes.map(|bytes| RunRow::decode(&bytes)).transpose()
     }
 
@@ -132,20 +119,12 @@ impl WorkflowView {
             LoadedResult::Bytes(result) => Some(record.into_outcome(result)),
             LoadedResult::Lost => None,
         };
-        Ok(RunEnd {
-            termination,
-            outcome,
-        })
+        Ok(RunEnd { termination, outcome })
     }
 
     async fn terminal(&self, run_id: &RunId) -> Result<Option<TerminalRecord>> {
-        let bytes = self
-            .view
-            .kv_get(&RunKeys::new(&self.queue, run_id).outcome)
-            .await?;
-        bytes
-            .map(|bytes| TerminalRecord::decode(&bytes))
-            .transpose()
+        let bytes = self.view.kv_get(&RunKeys::new(&self.queue, run_id).outcome).await?;
+        bytes.map(|bytes| TerminalRecord::decode(&bytes)).transpose()
     }
 }
 

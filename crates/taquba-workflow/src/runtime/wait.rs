@@ -90,8 +90,6 @@ impl<R: StepRunner, H: TerminalHook> WorkflowRuntime<R, H> {
             ..Reads::default()
         };
         let queue = &self.inner.shared.queue;
-        queue
-            .decide(reads, move |facts, _| Standing::of(facts, &keys))
-            .await?
+        queue.decide(reads, move |facts, _| Standing::of(facts, &keys)).await?
     }
 }

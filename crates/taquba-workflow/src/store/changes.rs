@@ -50,11 +50,7 @@ impl JobShape<'_> {
             max_attempts: self.max_attempts,
             ..EnqueueOptions::default()
         };
-        EnqueueRequest {
-            queue: self.queue.to_owned(),
-            payload,
-            options,
-        }
+        EnqueueRequest { queue: self.queue.to_owned(), payload, options }
     }
 }
 
@@ -138,9 +134,7 @@ impl NextCommit {
 
     fn signal_key(&self) -> Option<&str> {
         match &self.when {
-            Trigger::OnSignal {
-                correlation_key, ..
-            } => Some(correlation_key),
+            Trigger::OnSignal { correlation_key, .. } => Some(correlation_key),
             _ => None,
         }
     }
@@ -149,10 +143,7 @@ impl NextCommit {
         match self.when {
             Trigger::Immediate => {}
             Trigger::After(delay) => self.request.options.run_at = Some(time_after(now_ms, delay)),
-            Trigger::OnSignal {
-                correlation_key,
-                timeout,
-            } => {
+            Trigger::OnSignal { correlation_key, timeout } => {
                 // A job waits only until a later moment, so the shortest wait is one tick.
                 let timeout = timeout.max(Duration::from_millis(1));
                 self.request.options.run_at = Some(time_after(now_ms, timeout));
@@ -196,14 +187,8 @@ impl StepCommit {
             Planned::Next(next) => next.signal_key(),
             _ => None,
         };
-        let signals = signals
-            .map(|key| (self.queue.clone(), key.to_owned()))
-            .into_iter()
-            .collect();
-        Reads {
-            signals,
-            ..Reads::default()
-        }
+        let signals = signals.map(|key| (self.queue.clone(), key.to_owned())).into_iter().collect();
+        Reads { signals, ..Reads::default() }
     }
 
     /// Fills in the changes.
@@ -268,9 +253,6 @@ mod tests {
         assert_eq!(step.options.priority, Some(5));
         assert_eq!(step.options.max_attempts, Some(2));
         let want = [("mine", "x"), (HEADER_RUN_ID, "r"), (HEADER_STEP, "3")];
-        assert_eq!(
-            step.options.headers,
-            want.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
-        );
+        assert_eq!(step.options.headers, want.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
     }
 }

@@ -15,12 +15,10 @@ pub(crate) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
 
 /// Writes bytes as lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _infallible = write!(text, "{byte:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

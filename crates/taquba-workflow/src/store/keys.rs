@@ -21,10 +21,7 @@ impl RunKeys {
     /// Makes the keys of a run of a queue.
     pub(crate) fn new(queue: &str, run_id: &RunId) -> Self {
         let key = |kind: &str| format!("{RESERVED_KV_PREFIX}{queue}/{kind}/{run_id}").into_bytes();
-        Self {
-            row: key("runs"),
-            outcome: key("outcomes"),
-        }
+        Self { row: key("runs"), outcome: key("outcomes") }
     }
 }
 
@@ -36,10 +33,7 @@ mod tests {
     fn golden_keys() {
         let keys = RunKeys::new("workflow-steps", &RunId::new("invoice-118").unwrap());
         assert_eq!(keys.row, b"workflow/workflow-steps/runs/invoice-118");
-        assert_eq!(
-            keys.outcome,
-            b"workflow/workflow-steps/outcomes/invoice-118"
-        );
+        assert_eq!(keys.outcome, b"workflow/workflow-steps/outcomes/invoice-118");
     }
 
     #[test]

@@ -36,9 +36,7 @@ pub struct MemoStore {
 
 impl fmt::Debug for MemoStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoStore")
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
+        f.debug_struct("MemoStore").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
@@ -46,19 +44,13 @@ impl MemoStore {
     /// Takes a store and the path under which the objects go.
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>, prefix: impl Into<String>) -> Self {
-        Self {
-            store,
-            prefix: Path::from(prefix.into()),
-        }
+        Self { store, prefix: Path::from(prefix.into()) }
     }
 
     /// The store of a runtime that names no prefix. The queue's name is one path segment here, slashes escaped, so
     /// that two queues never share entries.
     pub(crate) fn for_queue(store: Arc<dyn ObjectStore>, queue: &str) -> Self {
-        Self {
-            store,
-            prefix: Path::from_iter([format!("{queue}-memo")]),
-        }
+        Self { store, prefix: Path::from_iter([format!("{queue}-memo")]) }
     }
 
     /// A store that lives as long as its clones.
@@ -69,21 +61,13 @@ impl MemoStore {
     /// Returns the memo of one step of a run.
     #[must_use]
     pub fn new_memo(&self, run_id: &RunId, step_number: u32) -> Memo {
-        Memo {
-            store: self.clone(),
-            run_id: run_id.clone(),
-            step_number: Some(step_number),
-        }
+        Memo { store: self.clone(), run_id: run_id.clone(), step_number: Some(step_number) }
     }
 
     /// Returns the memo that all steps of a run share.
     #[must_use]
     pub fn new_run_memo(&self, run_id: &RunId) -> Memo {
-        Memo {
-            store: self.clone(),
-            run_id: run_id.clone(),
-            step_number: None,
-        }
+        Memo { store: self.clone(), run_id: run_id.clone(), step_number: None }
     }
 
     /// Removes all memo entries of a run and returns how many there were. Clear the memos of ended runs only: a step
@@ -114,9 +98,7 @@ impl MemoStore {
 
     /// Writes one object; durable on return.
     pub(crate) async fn write<S: AsRef<str>>(&self, path: &[S], bytes: Vec<u8>) -> Result<()> {
-        self.store
-            .put(&self.path(path), PutPayload::from(bytes))
-            .await?;
+        self.store.put(&self.path(path), PutPayload::from(bytes)).await?;
         Ok(())
     }
 
@@ -130,9 +112,7 @@ impl MemoStore {
     }
 
     fn path<S: AsRef<str>>(&self, segments: &[S]) -> Path {
-        segments.iter().fold(self.prefix.clone(), |path, segment| {
-            path.join(segment.as_ref())
-        })
+        segments.iter().fold(self.prefix.clone(), |path, segment| path.join(segment.as_ref()))
     }
 }
 
@@ -150,11 +130,7 @@ pub struct Memo {
 impl Memo {
     /// A memo in memory, for a runner's own tests.
     pub(crate) fn detached(step_number: Option<u32>) -> Self {
-        Self {
-            store: MemoStore::in_memory(),
-            run_id: RunId::detached(),
-            step_number,
-        }
+        Self { store: MemoStore::in_memory(), run_id: RunId::detached(), step_number }
     }
 
     /// Returns the run.
@@ -192,9 +168,7 @@ impl Memo {
     /// # Cancel safety
     /// Dropped before it returns, the entry may or may not be there; never half of it.
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<()> {
-        self.store
-            .write(&self.path_of(key), encode_entry(key, value))
-            .await
+        self.store.write(&self.path_of(key), encode_entry(key, value)).await
     }
 
     /// Returns the entry's value, or computes it (`work` is a future, or a closure that returns one), stores it and
@@ -226,9 +200,7 @@ impl Memo {
     }
 
     fn path_of(&self, key: &str) -> [String; 4] {
-        let scope = self
-            .step_number
-            .map_or_else(|| "run".to_owned(), |step| step.to_string());
+        let scope = self.step_number.map_or_else(|| "run".to_owned(), |step| step.to_string());
         let name = hex(&sha256(&[key.as_bytes()]));
         ["memos".into(), self.run_id.to_string(), scope, name]
     }
@@ -284,9 +256,7 @@ fn encode_entry(key: &str, value: &[u8]) -> Vec<u8> {
 fn decode_entry(key: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (check, value) = rest.split_at_checked(CHECK_LEN)?;
-    check_of(key, value)
-        .starts_with(check)
-        .then(|| value.to_vec())
+    check_of(key, value).starts_with(check).then(|| value.to_vec())
 }
 
 #[cfg(test)]
@@ -336,11 +306,7 @@ mod tests {
         let names = ["a/b", "a//b", "a%2Fb", "/a/b", "a/b/", "", "..", "."];
         let prefixes: std::collections::HashSet<_> = names
             .iter()
-            .map(|queue| {
-                MemoStore::for_queue(Arc::clone(&store), queue)
-                    .prefix
-                    .to_string()
-            })
+            .map(|queue| MemoStore::for_queue(Arc::clone(&store), queue).prefix.to_string())
             .collect();
         assert_eq!(prefixes.len(), names.len());
     }
@@ -359,10 +325,7 @@ mod tests {
         let neighbour = store.new_run_memo(&run("ab"));
         neighbour.put("k", b"n").await.unwrap();
         for (i, memo) in memos.iter().enumerate() {
-            assert_eq!(
-                memo.get("k").await.unwrap().unwrap(),
-                [u8::try_from(i).unwrap()]
-            );
+            assert_eq!(memo.get("k").await.unwrap().unwrap(), [u8::try_from(i).unwrap()]);
             assert_eq!(memo.get("other").await.unwrap(), None);
         }
         assert_eq!(store.clear_memos_for_run(&run("a")).await.unwrap(), 3);
@@ -374,9 +337,8 @@ mod tests {
     #[tokio::test]
     async fn memoized_work_runs_once_and_its_errors_are_not_kept() {
         let memo = Memo::detached(Some(0));
-        let failed: Result<u32, Error> = memo
-            .memoized("k", async { Err(Error::EffectsSealed) })
-            .await;
+        let failed: Result<u32, Error> =
+            memo.memoized("k", async { Err(Error::EffectsSealed) }).await;
         assert!(failed.is_err());
         let first: Result<u32, Error> = memo.memoized("k", async { Ok(7) }).await;
         assert_eq!(first.unwrap(), 7);

@@ -27,11 +27,7 @@ pub(crate) struct RunRow {
 impl RunRow {
     /// The row of the same run at another step.
     pub(crate) fn at(&self, step_number: u32, job_id: String) -> Self {
-        Self {
-            step_number,
-            job_id,
-            ..*self
-        }
+        Self { step_number, job_id, ..*self }
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
@@ -106,11 +102,7 @@ impl TerminalRecord {
             error_kind: ending.error_kind,
             final_step: site.step_number,
             terminated_at_ms,
-            headers: site
-                .headers
-                .iter()
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
+            headers: site.headers.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             result,
         }
     }
@@ -188,20 +180,13 @@ mod tests {
     fn golden_terminal_record() {
         let head = b"\x88\xa6run_id\xa2r1\xa6status\xa6failed\xa5error\xa3why\xaaerror_kind\xa9transient\
             \xaafinal_step\x02\xb0terminated_at_ms\x05\xa7headers\x82\xa1a\xa11\xa1b\xa12\xa6result";
-        let object = ResultObject {
-            job_id: "J1".into(),
-            sha256: [9; 32],
-            size: 300_000,
-        };
+        let object = ResultObject { job_id: "J1".into(), sha256: [9; 32], size: 300_000 };
         let mut as_object = b"\x81\xa6object\x83\xa6job_id\xa2J1\xa6sha256\xc4\x20".to_vec();
         as_object.extend([9; 32]);
         as_object.extend(b"\xa4size\xce\x00\x04\x93\xe0");
         for (result, tail) in [
             (None, b"\xc0".to_vec()),
-            (
-                Some(StoredResult::Inline(vec![1, 2])),
-                b"\x81\xa6inline\xc4\x02\x01\x02".to_vec(),
-            ),
+            (Some(StoredResult::Inline(vec![1, 2])), b"\x81\xa6inline\xc4\x02\x01\x02".to_vec()),
             (Some(StoredResult::Object(object)), as_object),
         ] {
             let want = [head.to_vec(), tail].concat();

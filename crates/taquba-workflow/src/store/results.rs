@@ -32,11 +32,7 @@ pub(crate) async fn store(
     }
     let sha256 = sha256(&[&result]);
     let size = u64::try_from(result.len()).unwrap_or(u64::MAX);
-    let object = ResultObject {
-        job_id: job_id.to_owned(),
-        sha256,
-        size,
-    };
+    let object = ResultObject { job_id: job_id.to_owned(), sha256, size };
     memos.write(&path_of(run_id, &object), result).await?;
     Ok(StoredResult::Object(object))
 }
@@ -89,22 +85,11 @@ mod tests {
         let loaded = load(&memos, &run, Some(stored.clone())).await.unwrap();
         assert_eq!(loaded, LoadedResult::Bytes(Some(large)));
 
-        let StoredResult::Object(object) = stored.clone() else {
-            panic!("inline")
-        };
+        let StoredResult::Object(object) = stored.clone() else { panic!("inline") };
         memos.write(&path_of(&run, &object), vec![3]).await.unwrap();
-        assert_eq!(
-            load(&memos, &run, Some(stored.clone())).await.unwrap(),
-            LoadedResult::Lost
-        );
+        assert_eq!(load(&memos, &run, Some(stored.clone())).await.unwrap(), LoadedResult::Lost);
         let other = RunId::new("other").unwrap();
-        assert_eq!(
-            load(&memos, &other, Some(stored)).await.unwrap(),
-            LoadedResult::Lost
-        );
-        assert_eq!(
-            load(&memos, &run, None).await.unwrap(),
-            LoadedResult::Bytes(None)
-        );
+        assert_eq!(load(&memos, &other, Some(stored)).await.unwrap(), LoadedResult::Lost);
+        assert_eq!(load(&memos, &run, None).await.unwrap(), LoadedResult::Bytes(None));
     }
 }

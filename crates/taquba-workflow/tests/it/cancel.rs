@@ -21,13 +21,8 @@ async fn cancelling_a_pending_run_ends_it_in_one_commit_and_the_hook_is_told_onc
 
     // All of it is there when the call returns: the end, the job gone, the notification.
     let status = runtime.status(&run_id("r")).await.unwrap().unwrap();
-    let RunState::Terminated(end) = status.state else {
-        panic!("{status:?}")
-    };
-    assert_eq!(
-        (end.status, end.error, end.error_kind),
-        (TerminalStatus::Cancelled, None, None)
-    );
+    let RunState::Terminated(end) = status.state else { panic!("{status:?}") };
+    assert_eq!((end.status, end.error, end.error_kind), (TerminalStatus::Cancelled, None, None));
     let pending = jobs(&queue, JobStatus::Pending).await;
     assert_eq!(pending.len(), 1);
     assert_eq!(pending[0].headers["workflow.terminal"], "cancelled");
@@ -36,10 +31,7 @@ async fn cancelling_a_pending_run_ends_it_in_one_commit_and_the_hook_is_told_onc
 
     let worker = runtime.spawn(std::future::pending());
     let outcomes = told.outcomes.reach(1).await;
-    assert_eq!(
-        (outcomes[0].status, &outcomes[0].error),
-        (TerminalStatus::Cancelled, &None)
-    );
+    assert_eq!((outcomes[0].status, &outcomes[0].error), (TerminalStatus::Cancelled, &None));
     quiet(&queue).await;
     assert_eq!(told.outcomes.all().len(), 1);
     worker.shutdown().await.unwrap();
@@ -58,15 +50,7 @@ async fn a_cancelled_waiter_leaves_no_wait_behind_and_the_next_signal_is_buffere
     runtime.submit(spec("cancelled", "")).await.unwrap();
     scheduled(&queue, "cancelled").await;
     assert!(runtime.cancel(&run_id("cancelled")).await.unwrap());
-    assert_eq!(
-        queue
-            .view()
-            .stats("workflow-steps")
-            .await
-            .unwrap()
-            .scheduled,
-        0
-    );
+    assert_eq!(queue.view().stats("workflow-steps").await.unwrap().scheduled, 0);
     let sent = runtime.signal("k", b"late".to_vec()).await.unwrap();
     assert_eq!(sent, SignalOutcome::Buffered);
     // The key is free for the next run, which takes what is kept.
@@ -79,15 +63,7 @@ async fn a_cancelled_waiter_leaves_no_wait_behind_and_the_next_signal_is_buffere
 #[tokio::test]
 async fn a_cancel_wins_over_whatever_the_running_step_returns() {
     let world = World::new();
-    for answer in [
-        "next",
-        "succeed",
-        "fail",
-        "wait",
-        "transient",
-        "permanent",
-        "panic",
-    ] {
+    for answer in ["next", "succeed", "fail", "wait", "transient", "permanent", "panic"] {
         let queue = world.open().await;
         let gate = Gate::closed();
         let at = gate.clone();
@@ -100,9 +76,7 @@ async fn a_cancel_wins_over_whatever_the_running_step_returns() {
                 match answer {
                     "next" => next(""),
                     "succeed" => succeed(b"done"),
-                    "fail" => Ok(StepOutcome::Fail {
-                        reason: "bad".into(),
-                    }),
+                    "fail" => Ok(StepOutcome::Fail { reason: "bad".into() }),
                     "wait" => wait_for("k"),
                     "transient" => Err(StepError::transient("again")),
                     "permanent" => Err(StepError::permanent("never")),
@@ -121,25 +95,11 @@ async fn a_cancel_wins_over_whatever_the_running_step_returns() {
         assert!(runtime.cancel(&run_id(answer)).await.unwrap());
         gate.let_one_pass();
         let end = within(runtime.wait(&run_id(answer))).await.unwrap();
-        assert_eq!(
-            end.termination.status,
-            TerminalStatus::Cancelled,
-            "{answer}"
-        );
-        assert_eq!(
-            (end.termination.error, end.termination.error_kind),
-            (None, None)
-        );
+        assert_eq!(end.termination.status, TerminalStatus::Cancelled, "{answer}");
+        assert_eq!((end.termination.error, end.termination.error_kind), (None, None));
         assert_eq!(end.outcome.unwrap().result, None);
-        assert_eq!(
-            told.outcomes.reach(1).await[0].status,
-            TerminalStatus::Cancelled
-        );
-        assert_eq!(
-            queue.view().kv_get(b"staged").await.unwrap(),
-            None,
-            "{answer}"
-        );
+        assert_eq!(told.outcomes.reach(1).await[0].status, TerminalStatus::Cancelled);
+        assert_eq!(queue.view().kv_get(b"staged").await.unwrap(), None, "{answer}");
         assert!(jobs(&queue, JobStatus::Dead).await.is_empty(), "{answer}");
         worker.shutdown().await.unwrap();
     }
@@ -152,9 +112,7 @@ async fn a_steps_own_cancel_keeps_its_reason_and_effects_beside_one_from_outside
     let script = Script::new(|step| async move {
         step.effects.put("cleanup", "done")?;
         step.cancel_token.cancelled().await;
-        Ok(StepOutcome::Cancel {
-            reason: "asked to stop".into(),
-        })
+        Ok(StepOutcome::Cancel { reason: "asked to stop".into() })
     });
     let runtime = world.runtime(&queue, script, NoopTerminalHook);
     let worker = runtime.spawn(std::future::pending());
@@ -203,11 +161,7 @@ async fn a_cancel_that_meets_a_settlement_is_never_lost_and_never_reaches_a_late
         }
         let was_active = runtime.cancel(&id).await.unwrap();
         let end = within(runtime.wait(&id)).await.unwrap();
-        let want = if was_active {
-            TerminalStatus::Cancelled
-        } else {
-            TerminalStatus::Succeeded
-        };
+        let want = if was_active { TerminalStatus::Cancelled } else { TerminalStatus::Succeeded };
         assert_eq!(end.termination.status, want, "round {round}");
         cancelled += u32::from(was_active);
     }
@@ -244,10 +198,7 @@ async fn a_cancel_requested_before_a_crash_ends_the_run_without_running_its_step
     let end = within(runtime.wait(&run_id("r"))).await.unwrap();
     assert_eq!(end.termination.status, TerminalStatus::Cancelled);
     assert!(ran.all().is_empty());
-    assert_eq!(
-        told.outcomes.reach(1).await[0].status,
-        TerminalStatus::Cancelled
-    );
+    assert_eq!(told.outcomes.reach(1).await[0].status, TerminalStatus::Cancelled);
 }
 
 #[tokio::test]

@@ -20,15 +20,10 @@ fn chain(entered: &Log<(u32, u32)>, computed: &Log<u32>, gate: &Gate) -> Script 
                 Ok::<_, Error>(())
             };
             step.memo.memoized("work", work).await?;
-            step.effects
-                .put(format!("done/{number}"), step.payload.clone())?;
+            step.effects.put(format!("done/{number}"), step.payload.clone())?;
             entered.push((number, step.attempts));
             gate.pass().await;
-            if number + 1 == STEPS {
-                succeed(&step.payload)
-            } else {
-                next(&number.to_string())
-            }
+            if number + 1 == STEPS { succeed(&step.payload) } else { next(&number.to_string()) }
         }
     })
 }
@@ -66,14 +61,7 @@ async fn a_run_whose_process_dies_in_every_step_ends_as_if_none_had() {
         "memos spared every second computation"
     );
     for number in 0..STEPS {
-        assert!(
-            queue
-                .view()
-                .kv_get(format!("done/{number}").as_bytes())
-                .await
-                .unwrap()
-                .is_some()
-        );
+        assert!(queue.view().kv_get(format!("done/{number}").as_bytes()).await.unwrap().is_some());
     }
     assert_eq!(told.outcomes.reach(1).await.len(), 1);
 }
@@ -146,20 +134,15 @@ async fn everything_that_was_answered_survives_a_crash_right_after() {
         let id = format!("r{round}");
         let (process, _, runtime) =
             Process::start(&world, Script::new(|_| std::future::pending()), Told::new()).await;
-        let (submitted, sent) = tokio::join!(
-            runtime.submit(spec(&id, "")),
-            runtime.signal(&id, b"kept".to_vec()),
-        );
+        let (submitted, sent) =
+            tokio::join!(runtime.submit(spec(&id, "")), runtime.signal(&id, b"kept".to_vec()),);
         let (submitted, _) = (submitted.unwrap(), sent.unwrap());
         process.kill().await;
 
         let queue = world.open().await;
         let runtime = world.runtime(&queue, Script::unused(), Told::new());
         let again = runtime.submit(spec(&id, "")).await.unwrap();
-        assert_eq!(
-            (again.newly_submitted, again.job_id),
-            (false, submitted.job_id)
-        );
+        assert_eq!((again.newly_submitted, again.job_id), (false, submitted.job_id));
         assert!(runtime.cancel(&run_id(&id)).await.unwrap());
         assert!(runtime.clear_signal(&id).await.unwrap());
         drop((runtime, queue));

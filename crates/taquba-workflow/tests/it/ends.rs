@@ -17,9 +17,7 @@ const LARGE: usize = 200 * 1_024;
 
 async fn objects(store: &Arc<dyn ObjectStore>, prefix: &str) -> Vec<Path> {
     use futures_util::TryStreamExt;
-    let listed = store
-        .list(Some(&Path::from(prefix)))
-        .map_ok(|meta| meta.location);
+    let listed = store.list(Some(&Path::from(prefix))).map_ok(|meta| meta.location);
     listed.try_collect().await.unwrap()
 }
 
@@ -39,10 +37,7 @@ async fn a_small_result_rides_in_the_commit_and_a_large_one_in_an_object() {
         let end = within(runtime.wait(&run_id(id))).await.unwrap();
         let outcome = end.outcome.unwrap();
         assert_eq!(outcome.result, Some(vec![7; size]));
-        assert_eq!(
-            runtime.outcome(&run_id(id)).await.unwrap(),
-            Some(outcome.clone())
-        );
+        assert_eq!(runtime.outcome(&run_id(id)).await.unwrap(), Some(outcome.clone()));
         let kept = objects(&world.bucket, "workflow-steps-memo/results").await;
         assert_eq!(kept.len(), in_objects);
         let told = told.outcomes.reach(in_objects + 1).await;
@@ -73,12 +68,7 @@ async fn a_result_whose_settlement_did_not_commit_is_not_reported() {
     gate.let_one_pass();
     // The object was written; the commit that would have named it became another.
     let end = within(runtime.wait(&run_id("r"))).await.unwrap();
-    assert_eq!(
-        objects(&world.bucket, "workflow-steps-memo/results")
-            .await
-            .len(),
-        1
-    );
+    assert_eq!(objects(&world.bucket, "workflow-steps-memo/results").await.len(), 1);
     assert_eq!(end.termination.status, TerminalStatus::Cancelled);
     assert_eq!(end.outcome.unwrap().result, None);
     assert_eq!(told.outcomes.reach(1).await[0].result, None);
@@ -112,10 +102,7 @@ async fn the_hook_is_told_again_after_an_error_and_its_effects_apply_once() {
     let queue = world.open().await;
     let told = Told::answering(|call, effects| {
         effects.put(format!("call/{call}"), "x")?;
-        effects.enqueue(EnqueueRequest {
-            queue: "mail".into(),
-            ..Default::default()
-        })?;
+        effects.enqueue(EnqueueRequest { queue: "mail".into(), ..Default::default() })?;
         match call {
             0 => Err(StepError::transient("mail is down")),
             1 => panic!("mail is on fire"),
@@ -130,11 +117,7 @@ async fn the_hook_is_told_again_after_an_error_and_its_effects_apply_once() {
     quiet(&queue).await;
     assert_eq!(queue.view().stats("mail").await.unwrap().pending, 1);
     for (call, applied) in [(0, false), (1, false), (2, true)] {
-        let row = queue
-            .view()
-            .kv_get(format!("call/{call}").as_bytes())
-            .await
-            .unwrap();
+        let row = queue.view().kv_get(format!("call/{call}").as_bytes()).await.unwrap();
         assert_eq!(row.is_some(), applied, "call {call}");
     }
     assert!(jobs(&queue, JobStatus::Dead).await.is_empty());
@@ -175,16 +158,11 @@ async fn without_a_hook_that_observes_there_is_no_notification() {
             match step.run_id.as_str() {
                 "succeeds" => succeed(b""),
                 "fails" => Err(StepError::permanent("")),
-                _ => Ok(StepOutcome::Fail {
-                    reason: String::new(),
-                }),
+                _ => Ok(StepOutcome::Fail { reason: String::new() }),
             }
         }
     });
-    let runtime = world
-        .builder(&queue, script, NoopTerminalHook)
-        .max_concurrent_steps(1)
-        .build();
+    let runtime = world.builder(&queue, script, NoopTerminalHook).max_concurrent_steps(1).build();
     for id in ["succeeds", "fails", "cancelled"] {
         runtime.submit(spec(id, "")).await.unwrap();
     }
@@ -236,12 +214,8 @@ async fn a_hook_chooses_what_it_is_told_and_a_panic_of_it_does_not_stop_the_end(
     }
     quiet(&queue).await;
     // An end that it panicked about is one that it is told.
-    let mut told: Vec<_> = told
-        .outcomes
-        .all()
-        .iter()
-        .map(|outcome| outcome.run_id.to_string())
-        .collect();
+    let mut told: Vec<_> =
+        told.outcomes.all().iter().map(|outcome| outcome.run_id.to_string()).collect();
     told.sort_unstable();
     assert_eq!(told, ["fails", "panics"]);
     worker.shutdown().await.unwrap();
@@ -294,20 +268,11 @@ async fn waits_and_runtimes_end_with_an_error_when_the_store_is_taken_over() {
 
     let _thief = world.open().await;
     let ended = within(worker.wait()).await.unwrap_err();
-    assert!(
-        matches!(ended, Error::Queue(taquba::Error::Closed(_))),
-        "{ended:?}"
-    );
+    assert!(matches!(ended, Error::Queue(taquba::Error::Closed(_))), "{ended:?}");
     let waited = within(waiter).await.unwrap().unwrap_err();
-    assert!(
-        matches!(waited, Error::Queue(taquba::Error::Closed(_))),
-        "{waited:?}"
-    );
+    assert!(matches!(waited, Error::Queue(taquba::Error::Closed(_))), "{waited:?}");
     let late = runtime.submit(spec("late", "")).await.unwrap_err();
-    assert!(
-        matches!(late, Error::Queue(taquba::Error::Closed(_))),
-        "{late:?}"
-    );
+    assert!(matches!(late, Error::Queue(taquba::Error::Closed(_))), "{late:?}");
 }
 
 #[tokio::test]
@@ -332,8 +297,5 @@ async fn shutdown_lets_running_steps_finish() {
     gate.let_one_pass();
     within(stopped).await.unwrap().unwrap();
     let status = runtime.status(&run_id("r")).await.unwrap().unwrap();
-    assert!(
-        matches!(status.state, RunState::Terminated(_)),
-        "{status:?}"
-    );
+    assert!(matches!(status.state, RunState::Terminated(_)), "{status:?}");
 }

@@ -38,10 +38,7 @@ async fn a_run_steps_waits_through_a_crash_is_signalled_and_ends() {
 
     // Another process takes the bucket over, and the approval comes.
     let (_process, queue, runtime) = Process::start(&world, script, told.clone()).await;
-    let sent = runtime
-        .signal("approval:order-7", b"approved by Ada".to_vec())
-        .await
-        .unwrap();
+    let sent = runtime.signal("approval:order-7", b"approved by Ada".to_vec()).await.unwrap();
     assert_eq!(sent, SignalOutcome::Delivered);
     let end = within(runtime.wait(&run_id("order-7"))).await.unwrap();
     assert_eq!(end.termination.status, TerminalStatus::Succeeded);
@@ -50,12 +47,7 @@ async fn a_run_steps_waits_through_a_crash_is_signalled_and_ends() {
     assert_eq!(outcome.result.as_deref(), Some(&b"approved by Ada"[..]));
 
     // What the last step staged is there, and the hook has been told the same.
-    let shipped = queue
-        .view()
-        .kv_get(b"shipped/order-7")
-        .await
-        .unwrap()
-        .unwrap();
+    let shipped = queue.view().kv_get(b"shipped/order-7").await.unwrap().unwrap();
     assert_eq!(shipped.as_ref(), b"yes");
     assert_eq!(told.outcomes.reach(1).await, [outcome]);
 }

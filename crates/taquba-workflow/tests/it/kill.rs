@@ -30,11 +30,7 @@ struct Acknowledged {
 fn script() -> Script {
     Script::new(|step| async move {
         if step.run_id == "doomed" {
-            return Ok(StepOutcome::continue_on_signal(
-                vec![],
-                "never",
-                MINUTE * 60,
-            ));
+            return Ok(StepOutcome::continue_on_signal(vec![], "never", MINUTE * 60));
         }
         let number = step.step_number;
         step.effects.put(format!("done/{number}"), "yes")?;
@@ -57,10 +53,7 @@ fn script() -> Script {
 fn hook() -> Told {
     Told::answering(|_, effects| {
         let queue = "mail".to_owned();
-        Ok(effects.enqueue(EnqueueRequest {
-            queue,
-            ..Default::default()
-        })?)
+        Ok(effects.enqueue(EnqueueRequest { queue, ..Default::default() })?)
     })
 }
 
@@ -70,10 +63,7 @@ async fn open(
     bucket: Arc<dyn ObjectStore>,
     clock: &MockClock,
 ) -> taquba::Result<(Arc<Queue>, Runtime)> {
-    let world = World {
-        bucket,
-        clock: clock.clone(),
-    };
+    let world = World { bucket, clock: clock.clone() };
     let queue = world.try_open().await?;
     let runtime = world.runtime(&queue, script(), hook());
     Ok((queue, runtime))
@@ -102,17 +92,10 @@ async fn scenario(
 
 /// Runs the scenario in a process of its own, until it is through or the bucket has died under it.
 async fn run_and_die(store: &KillStore, clock: &MockClock) -> Acknowledged {
-    let tokio = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let tokio =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let told = Arc::new(Mutex::new(Acknowledged::default()));
-    let process = tokio.spawn(scenario(
-        Arc::new(store.clone()),
-        clock.clone(),
-        Arc::clone(&told),
-    ));
+    let process = tokio.spawn(scenario(Arc::new(store.clone()), clock.clone(), Arc::clone(&told)));
     let ended = within(process).await.unwrap();
     assert!(ended.is_ok() || store.is_dead(), "{ended:?}");
     let stop = move || tokio.shutdown_timeout(Duration::from_secs(10));
@@ -138,10 +121,7 @@ async fn recover(bucket: Arc<InMemory>, clock: &MockClock, told: Acknowledged) {
     assert_eq!(end.termination.status, TerminalStatus::Succeeded);
     let result = end.outcome.as_ref().unwrap().result.as_ref().unwrap();
     assert!(result.starts_with(b"hi\0") && result.len() == RESULT);
-    assert!(
-        told.ended.is_none_or(|before| before == end),
-        "it ended a second time"
-    );
+    assert!(told.ended.is_none_or(|before| before == end), "it ended a second time");
 
     let active = runtime.cancel(&run_id("doomed")).await.unwrap();
     assert!(!(active && told.cancelled), "the cancel is lost");
@@ -149,21 +129,10 @@ async fn recover(bucket: Arc<InMemory>, clock: &MockClock, told: Acknowledged) {
     assert_eq!(end.termination.status, TerminalStatus::Cancelled);
 
     quiet(&queue).await;
-    assert_eq!(
-        queue.view().stats("mail").await.unwrap().pending,
-        2,
-        "one mail per end"
-    );
+    assert_eq!(queue.view().stats("mail").await.unwrap().pending, 2, "one mail per end");
     assert!(jobs(&queue, JobStatus::Dead).await.is_empty());
     for number in 0..3 {
-        assert!(
-            queue
-                .view()
-                .kv_get(format!("done/{number}").as_bytes())
-                .await
-                .unwrap()
-                .is_some()
-        );
+        assert!(queue.view().kv_get(format!("done/{number}").as_bytes()).await.unwrap().is_some());
     }
     // A signal that was not acknowledged was sent twice, and may be there twice.
     assert!(!runtime.clear_signal("k").await.unwrap() || !told.signalled);
@@ -179,9 +148,7 @@ async fn kill_at_every_call(kind: fn(u64) -> Kill) {
         let died = store.is_dead();
         let context = format!("{:?}, {told:?}", kind(call));
         let recovered = tokio::spawn(async move { recover(bucket, &clock, told).await });
-        recovered
-            .await
-            .unwrap_or_else(|e| panic!("after {context}: {e}"));
+        recovered.await.unwrap_or_else(|e| panic!("after {context}: {e}"));
         if !died {
             assert!(call > 10, "the scenario makes only {call} calls");
             return;
@@ -196,5 +163,5 @@ async fn the_bucket_dies_before_every_call() {
 
 #[tokio::test]
 async fn the_bucket_dies_after_every_call_took_effect() {
-    kill_at_every_call(Kill::AfterEffectOf).await;
+    kill_at_every_call(Kill::AfterEffect).await;
 }

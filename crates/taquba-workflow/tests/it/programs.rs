@@ -12,10 +12,7 @@ fn example(name: &str) -> PathBuf {
     if !path.exists() {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--example", name]);
-        cargo.args([
-            "--manifest-path",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-        ]);
+        cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
         assert!(cargo.status().unwrap().success());
     }
@@ -93,10 +90,7 @@ fn the_seed_runs_unchanged() {
 #[test]
 fn the_example_runs_in_memory() {
     let said = Program::start("remote_reply", &["memory:///", "0.05"]).ends_well();
-    assert!(
-        said.iter().any(|line| line.contains("INVOICE 118")),
-        "{said:#?}"
-    );
+    assert!(said.iter().any(|line| line.contains("INVOICE 118")), "{said:#?}");
 }
 
 #[test]
@@ -113,15 +107,7 @@ fn the_example_survives_kill_9_while_its_run_waits() {
         first.reads_until("[remote]  works on");
     }
     let said = Program::start("remote_reply", &[&url, "0.05"]).ends_well();
-    assert!(
-        said.iter()
-            .any(|line| line.contains("is active from before")),
-        "{said:#?}"
-    );
-    assert!(
-        said.iter()
-            .any(|line| line.contains("succeeded: INVOICE 118")),
-        "{said:#?}"
-    );
+    assert!(said.iter().any(|line| line.contains("is active from before")), "{said:#?}");
+    assert!(said.iter().any(|line| line.contains("succeeded: INVOICE 118")), "{said:#?}");
     std::fs::remove_dir_all(&folder).unwrap();
 }

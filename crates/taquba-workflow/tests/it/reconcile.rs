@@ -13,14 +13,8 @@ use crate::world::{
 };
 
 fn one_attempt(id: &str) -> RunSpec {
-    let options = RunOptions {
-        max_attempts_per_step: Some(1),
-        ..Default::default()
-    };
-    RunSpec {
-        options,
-        ..spec(id, "")
-    }
+    let options = RunOptions { max_attempts_per_step: Some(1), ..Default::default() };
+    RunSpec { options, ..spec(id, "") }
 }
 
 /// Claims the queue's next job as a worker would that then disappears, and lets its lease run out.
@@ -49,9 +43,7 @@ async fn a_step_that_died_before_the_runtime_started_ends_its_run() {
     assert_eq!(outcomes[0].status, TerminalStatus::Failed);
     assert_eq!(outcomes[0].error.as_deref(), Some("lease expired"));
     let status = runtime.status(&run_id("r")).await.unwrap().unwrap();
-    let RunState::Terminated(end) = status.state else {
-        panic!("{status:?}")
-    };
+    let RunState::Terminated(end) = status.state else { panic!("{status:?}") };
     assert_eq!(end.error_kind, Some(StepErrorKind::Transient));
     worker.shutdown().await.unwrap();
 }
@@ -63,11 +55,7 @@ async fn a_step_that_dies_while_the_runtime_runs_ends_its_run() {
     let told = Told::new();
     let runtime = world.runtime(&queue, Script::pure(|_| succeed(b"")), told.clone());
     runtime.submit(one_attempt("r")).await.unwrap();
-    let claim = queue
-        .claim(STEPS, Duration::from_secs(30))
-        .await
-        .unwrap()
-        .unwrap();
+    let claim = queue.claim(STEPS, Duration::from_secs(30)).await.unwrap().unwrap();
     let worker = runtime.spawn(std::future::pending());
     // Another run, so that the first pass over dead jobs is certainly done.
     runtime.submit(spec("other", "")).await.unwrap();
@@ -94,9 +82,7 @@ async fn whoever_waits_for_or_cancels_such_a_run_ends_it_without_a_worker() {
     lose_a_worker(&world, &queue).await;
     assert!(!runtime.cancel(&run_id("cancelled")).await.unwrap());
     let status = runtime.status(&run_id("cancelled")).await.unwrap().unwrap();
-    let RunState::Terminated(end) = status.state else {
-        panic!("{status:?}")
-    };
+    let RunState::Terminated(end) = status.state else { panic!("{status:?}") };
     assert_eq!(end.status, TerminalStatus::Failed);
 }
 
@@ -106,11 +92,7 @@ async fn a_cancel_that_was_accepted_counts_even_if_the_step_then_dies() {
     let queue = world.open().await;
     let runtime = world.runtime(&queue, Script::unused(), NoopTerminalHook);
     runtime.submit(one_attempt("r")).await.unwrap();
-    let _claim = queue
-        .claim(STEPS, Duration::from_secs(30))
-        .await
-        .unwrap()
-        .unwrap();
+    let _claim = queue.claim(STEPS, Duration::from_secs(30)).await.unwrap().unwrap();
     assert!(runtime.cancel(&run_id("r")).await.unwrap());
     world.clock.advance(Duration::from_secs(31));
     let end = within(runtime.wait(&run_id("r"))).await.unwrap();
@@ -193,10 +175,7 @@ async fn many_runs_that_die_at_once_all_end() {
     let ids: Vec<_> = ids.iter().map(|id| run_id(id)).collect();
     let ends = futures_util::future::join_all(ids.iter().map(|id| runtime.wait(id)));
     for end in within(ends).await {
-        assert_eq!(
-            end.unwrap().termination.error.as_deref(),
-            Some("lease expired")
-        );
+        assert_eq!(end.unwrap().termination.error.as_deref(), Some("lease expired"));
     }
     worker.shutdown().await.unwrap();
 }
@@ -207,10 +186,7 @@ async fn a_damaged_row_harms_its_own_run_only() {
     let queue = world.open().await;
     let runtime = world.runtime(&queue, Script::pure(|_| succeed(b"")), NoopTerminalHook);
     let damaged = runtime.submit(spec("damaged", "")).await.unwrap().job_id;
-    queue
-        .kv_put(b"workflow/workflow-steps/runs/damaged", b"\xc1")
-        .await
-        .unwrap();
+    queue.kv_put(b"workflow/workflow-steps/runs/damaged", b"\xc1").await.unwrap();
     runtime.submit(spec("healthy", "")).await.unwrap();
     let worker = runtime.spawn(std::future::pending());
     let end = within(runtime.wait(&run_id("healthy"))).await.unwrap();
@@ -225,10 +201,7 @@ async fn a_damaged_row_harms_its_own_run_only() {
         runtime.wait(&run_id("damaged")).await.unwrap_err(),
         runtime.submit(spec("damaged", "")).await.unwrap_err(),
     ] {
-        assert!(
-            matches!(error, taquba_workflow::Error::Deserialization(_)),
-            "{error:?}"
-        );
+        assert!(matches!(error, taquba_workflow::Error::Deserialization(_)), "{error:?}");
     }
     worker.shutdown().await.unwrap();
 }

@@ -42,10 +42,7 @@ async fn a_signal_during_the_wait_wakes_the_run() {
     assert_eq!(job.run_at, Some(1_060_000));
     let stats = queue.view().stats("workflow-steps").await.unwrap();
     assert_eq!((stats.claimed, stats.scheduled), (0, 1));
-    assert_eq!(
-        runtime.signal("k", b"hi".to_vec()).await.unwrap(),
-        SignalOutcome::Delivered
-    );
+    assert_eq!(runtime.signal("k", b"hi".to_vec()).await.unwrap(), SignalOutcome::Delivered);
     assert_eq!(result(&runtime, "r").await, "hi");
     assert!(!runtime.clear_signal("k").await.unwrap());
     worker.shutdown().await.unwrap();
@@ -57,16 +54,10 @@ async fn a_signal_before_the_wait_is_kept_and_taken_at_once() {
     let queue = world.open().await;
     let runtime = world.runtime(&queue, one_wait(), NoopTerminalHook);
     let worker = runtime.spawn(std::future::pending());
-    assert_eq!(
-        runtime.signal("k", b"early".to_vec()).await.unwrap(),
-        SignalOutcome::Buffered
-    );
+    assert_eq!(runtime.signal("k", b"early".to_vec()).await.unwrap(), SignalOutcome::Buffered);
     runtime.submit(spec("r", "")).await.unwrap();
     assert_eq!(result(&runtime, "r").await, "early");
-    assert!(
-        !runtime.clear_signal("k").await.unwrap(),
-        "it was taken, not copied"
-    );
+    assert!(!runtime.clear_signal("k").await.unwrap(), "it was taken, not copied");
     worker.shutdown().await.unwrap();
 }
 
@@ -95,20 +86,10 @@ async fn a_second_signal_after_the_first_was_delivered_is_kept_for_the_next_wait
     let queue = world.open().await;
     let script = Script::pure(|step| match step.step_number {
         0 | 1 => {
-            let heard = [
-                step.payload.clone(),
-                step.signal.clone().unwrap_or_default(),
-            ]
-            .concat();
+            let heard = [step.payload.clone(), step.signal.clone().unwrap_or_default()].concat();
             Ok(StepOutcome::continue_on_signal(heard, "k", MINUTE))
         }
-        _ => succeed(
-            &[
-                step.payload.clone(),
-                step.signal.clone().unwrap_or_default(),
-            ]
-            .concat(),
-        ),
+        _ => succeed(&[step.payload.clone(), step.signal.clone().unwrap_or_default()].concat()),
     });
     let gate = Gate::closed();
     let at = gate.clone();
@@ -124,14 +105,8 @@ async fn a_second_signal_after_the_first_was_delivered_is_kept_for_the_next_wait
     runtime.submit(spec("r", "")).await.unwrap();
     gate.let_one_pass();
     scheduled(&queue, "r").await;
-    assert_eq!(
-        runtime.signal("k", b"a".to_vec()).await.unwrap(),
-        SignalOutcome::Delivered
-    );
-    assert_eq!(
-        runtime.signal("k", b"b".to_vec()).await.unwrap(),
-        SignalOutcome::Buffered
-    );
+    assert_eq!(runtime.signal("k", b"a".to_vec()).await.unwrap(), SignalOutcome::Delivered);
+    assert_eq!(runtime.signal("k", b"b".to_vec()).await.unwrap(), SignalOutcome::Buffered);
     gate.let_one_pass();
     gate.let_one_pass();
     assert_eq!(result(&runtime, "r").await, "ab");
@@ -148,10 +123,7 @@ async fn a_timeout_goes_on_without_a_signal_and_a_later_one_is_kept() {
     scheduled(&queue, "r").await;
     world.clock.advance(MINUTE);
     assert_eq!(result(&runtime, "r").await, "none");
-    assert_eq!(
-        runtime.signal("k", b"late".to_vec()).await.unwrap(),
-        SignalOutcome::Buffered
-    );
+    assert_eq!(runtime.signal("k", b"late".to_vec()).await.unwrap(), SignalOutcome::Buffered);
     assert!(runtime.clear_signal("k").await.unwrap());
     worker.shutdown().await.unwrap();
 }
@@ -192,17 +164,11 @@ async fn a_signal_while_a_timed_out_step_backs_off_does_not_reach_it() {
     scheduled(&queue, "r").await;
     world.clock.advance(MINUTE);
     eventually(|| async {
-        jobs(&queue, JobStatus::Scheduled)
-            .await
-            .pop()
-            .filter(|job| job.attempts == 1)
+        jobs(&queue, JobStatus::Scheduled).await.pop().filter(|job| job.attempts == 1)
     })
     .await;
     // Scheduled again, but not waiting: every attempt must see the same.
-    assert_eq!(
-        runtime.signal("k", b"late".to_vec()).await.unwrap(),
-        SignalOutcome::Buffered
-    );
+    assert_eq!(runtime.signal("k", b"late".to_vec()).await.unwrap(), SignalOutcome::Buffered);
     world.clock.advance(Duration::from_secs(10));
     assert_eq!(result(&runtime, "r").await, "none");
     worker.shutdown().await.unwrap();
@@ -231,26 +197,9 @@ async fn a_second_waiter_for_a_key_fails_at_once_and_the_first_keeps_its_wait() 
     assert!(error.contains("a waiter is already registered"), "{error}");
     let job = queue.view().get_job(&job_id).await.unwrap().unwrap();
     assert_eq!((job.status, job.attempts), (JobStatus::Dead, 1));
-    assert!(
-        queue
-            .view()
-            .kv_get(b"staged/first")
-            .await
-            .unwrap()
-            .is_some()
-    );
-    assert!(
-        queue
-            .view()
-            .kv_get(b"staged/second")
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert_eq!(
-        runtime.signal("k", b"hi".to_vec()).await.unwrap(),
-        SignalOutcome::Delivered
-    );
+    assert!(queue.view().kv_get(b"staged/first").await.unwrap().is_some());
+    assert!(queue.view().kv_get(b"staged/second").await.unwrap().is_none());
+    assert_eq!(runtime.signal("k", b"hi".to_vec()).await.unwrap(), SignalOutcome::Delivered);
     assert_eq!(result(&runtime, "first").await, "hi");
     worker.shutdown().await.unwrap();
 }
@@ -263,10 +212,7 @@ async fn of_many_waits_registered_at_the_same_moment_exactly_one_succeeds() {
         0 => wait_for("k"),
         _ => succeed(b"woken"),
     });
-    let runtime = world
-        .builder(&queue, script, NoopTerminalHook)
-        .max_concurrent_steps(32)
-        .build();
+    let runtime = world.builder(&queue, script, NoopTerminalHook).max_concurrent_steps(32).build();
     let ids: Vec<_> = (0..32).map(|i| format!("r{i}")).collect();
     for id in &ids {
         runtime.submit(spec(id, "")).await.unwrap();
@@ -277,10 +223,7 @@ async fn of_many_waits_registered_at_the_same_moment_exactly_one_succeeds() {
         (stats.scheduled == 1 && stats.dead == 31).then_some(())
     })
     .await;
-    assert_eq!(
-        runtime.signal("k", vec![]).await.unwrap(),
-        SignalOutcome::Delivered
-    );
+    assert_eq!(runtime.signal("k", vec![]).await.unwrap(), SignalOutcome::Delivered);
     quiet(&queue).await;
     let mut woken = 0;
     for id in &ids {
@@ -307,10 +250,7 @@ async fn a_signal_that_meets_its_waits_registration_is_delivered_exactly_once() 
         let sent = runtime.signal("k", id.clone().into_bytes()).await.unwrap();
         seen[usize::from(sent == SignalOutcome::Delivered)] += 1;
         assert_eq!(result(&runtime, &id).await, id);
-        assert!(
-            !runtime.clear_signal("k").await.unwrap(),
-            "round {round}: kept too ({sent:?})"
-        );
+        assert!(!runtime.clear_signal("k").await.unwrap(), "round {round}: kept too ({sent:?})");
     }
     assert!(seen[0] > 0, "no signal came before its wait: {seen:?}");
     worker.shutdown().await.unwrap();
@@ -374,20 +314,14 @@ async fn a_wait_and_its_signal_survive_crashes_on_either_side() {
     // Crash after the signal was delivered, while the woken step runs.
     let (process, _, runtime) =
         Process::start(&world, script(&gate, &entered), NoopTerminalHook).await;
-    assert_eq!(
-        runtime.signal("k", b"hi".to_vec()).await.unwrap(),
-        SignalOutcome::Delivered
-    );
+    assert_eq!(runtime.signal("k", b"hi".to_vec()).await.unwrap(), SignalOutcome::Delivered);
     assert_eq!(entered.reach(2).await, [0, 1]);
     process.kill().await;
 
     // The step runs again with the same signal; a kept signal survives as well.
     let (process, _, runtime) =
         Process::start(&world, script(&gate, &entered), NoopTerminalHook).await;
-    assert_eq!(
-        runtime.signal("other", b"kept".to_vec()).await.unwrap(),
-        SignalOutcome::Buffered
-    );
+    assert_eq!(runtime.signal("other", b"kept".to_vec()).await.unwrap(), SignalOutcome::Buffered);
     entered.reach(3).await;
     process.kill().await;
 
@@ -421,10 +355,7 @@ async fn a_signal_for_a_key_that_is_too_long_is_refused_and_such_a_wait_fails_it
     assert!(refused.is_permanent(), "{refused}");
     let worker = runtime.spawn(std::future::pending());
     runtime.submit(spec("r", "")).await.unwrap();
-    state(&runtime, "r", |state| {
-        matches!(state, RunState::Terminated(_))
-    })
-    .await;
+    state(&runtime, "r", |state| matches!(state, RunState::Terminated(_))).await;
     let end = within(runtime.wait(&run_id("r"))).await.unwrap();
     assert!(end.termination.error.unwrap().contains("257 bytes"));
     worker.shutdown().await.unwrap();

@@ -27,10 +27,7 @@ async fn every_attempt_of_a_step_sees_the_same_memo_and_the_same_signal() {
                 return wait_for("k");
             }
             let attempt = step.attempts;
-            let memo: u32 = step
-                .memo
-                .memoized("once", async { Ok::<_, Error>(attempt) })
-                .await?;
+            let memo: u32 = step.memo.memoized("once", async { Ok::<_, Error>(attempt) }).await?;
             log.push((attempt, memo, step.signal.clone()));
             match attempt {
                 1 => Err(StepError::transient("not yet")),
@@ -46,14 +43,7 @@ async fn every_attempt_of_a_step_sees_the_same_memo_and_the_same_signal() {
     runtime.signal("k", b"once".to_vec()).await.unwrap();
     within(runtime.wait(&run_id("r"))).await.unwrap();
     let signal = Some(b"once".to_vec());
-    assert_eq!(
-        seen.all(),
-        [
-            (1, 1, signal.clone()),
-            (2, 1, signal.clone()),
-            (3, 1, signal)
-        ]
-    );
+    assert_eq!(seen.all(), [(1, 1, signal.clone()), (2, 1, signal.clone()), (3, 1, signal)]);
     worker.shutdown().await.unwrap();
 }
 
@@ -75,26 +65,14 @@ async fn the_callers_headers_reach_every_step_and_the_hook_and_ours_do_not() {
     let runtime = world.runtime(&queue, script, told.clone());
     let worker = runtime.spawn(std::future::pending());
     let headers = HashMap::from([("tenant".to_owned(), "t1".to_owned())]);
-    let options = RunOptions {
-        headers: headers.clone(),
-        ..Default::default()
-    };
-    runtime
-        .submit(RunSpec {
-            options,
-            ..spec("r", "")
-        })
-        .await
-        .unwrap();
+    let options = RunOptions { headers: headers.clone(), ..Default::default() };
+    runtime.submit(RunSpec { options, ..spec("r", "") }).await.unwrap();
     eventually(|| async {
         world.clock.advance(Duration::from_millis(1));
         (!told.outcomes.all().is_empty()).then_some(())
     })
     .await;
-    assert_eq!(
-        seen.all(),
-        [headers.clone(), headers.clone(), headers.clone()]
-    );
+    assert_eq!(seen.all(), [headers.clone(), headers.clone(), headers.clone()]);
     assert_eq!(told.outcomes.all()[0].headers, headers);
     worker.shutdown().await.unwrap();
 }
@@ -115,18 +93,9 @@ async fn priority_and_attempts_carry_over_to_later_steps_and_to_the_notification
     let told = Told::answering(|_, _| Err(StepError::transient("no")));
     let runtime = world.runtime(&queue, script, told.clone());
     let worker = runtime.spawn(std::future::pending());
-    let options = RunOptions {
-        priority: Some(7),
-        max_attempts_per_step: Some(2),
-        ..Default::default()
-    };
-    runtime
-        .submit(RunSpec {
-            options,
-            ..spec("r", "")
-        })
-        .await
-        .unwrap();
+    let options =
+        RunOptions { priority: Some(7), max_attempts_per_step: Some(2), ..Default::default() };
+    runtime.submit(RunSpec { options, ..spec("r", "") }).await.unwrap();
     let waiting = scheduled(&queue, "r").await;
     assert_eq!((waiting.priority, waiting.max_attempts), (7, 2));
     runtime.signal("k", vec![]).await.unwrap();
@@ -157,25 +126,13 @@ async fn a_retried_error_leaves_the_run_where_it_is() {
     let retried = scheduled(&queue, "r").await;
     assert_eq!(retried.id, job_id);
     assert_eq!(retried.last_error.as_deref(), Some("first"));
-    assert_eq!(
-        runtime.status(&run_id("r")).await.unwrap().unwrap().state,
-        RunState::Pending
-    );
+    assert_eq!(runtime.status(&run_id("r")).await.unwrap().unwrap().state, RunState::Pending);
     assert_eq!(runtime.outcome(&run_id("r")).await.unwrap(), None);
     assert_eq!(queue.view().kv_get(b"staged").await.unwrap(), None);
     assert!(told.outcomes.all().is_empty());
     world.clock.advance(Duration::from_secs(10));
     within(runtime.wait(&run_id("r"))).await.unwrap();
-    assert_eq!(
-        queue
-            .view()
-            .kv_get(b"staged")
-            .await
-            .unwrap()
-            .unwrap()
-            .as_ref(),
-        b"2"
-    );
+    assert_eq!(queue.view().kv_get(b"staged").await.unwrap().unwrap().as_ref(), b"2");
     worker.shutdown().await.unwrap();
 }
 
@@ -195,11 +152,7 @@ async fn verdicts_of_a_step_acknowledge_with_their_effects_and_leave_no_dead_job
     let runtime = world.runtime(&queue, script, told.clone());
     let worker = runtime.spawn(std::future::pending());
     for (id, status, kind) in [
-        (
-            "fail",
-            TerminalStatus::Failed,
-            Some(StepErrorKind::Permanent),
-        ),
+        ("fail", TerminalStatus::Failed, Some(StepErrorKind::Permanent)),
         ("cancel", TerminalStatus::Cancelled, None),
     ] {
         runtime.submit(spec(id, "")).await.unwrap();
@@ -209,14 +162,7 @@ async fn verdicts_of_a_step_acknowledge_with_their_effects_and_leave_no_dead_job
         assert_eq!(end.termination.error_kind, kind);
         assert_eq!(end.termination.terminated_at_ms, 1_000_000);
         assert_eq!(end.outcome.unwrap().result, None);
-        assert!(
-            queue
-                .view()
-                .kv_get(format!("staged/{id}").as_bytes())
-                .await
-                .unwrap()
-                .is_some()
-        );
+        assert!(queue.view().kv_get(format!("staged/{id}").as_bytes()).await.unwrap().is_some());
     }
     assert_eq!(told.outcomes.reach(2).await.len(), 2);
     assert!(jobs(&queue, JobStatus::Dead).await.is_empty());
@@ -294,10 +240,7 @@ async fn staging_through_a_kept_clone_after_the_step_returned_is_refused() {
     runtime.submit(spec("r", "")).await.unwrap();
     within(runtime.wait(&run_id("r"))).await.unwrap();
     for effects in kept.all() {
-        assert!(matches!(
-            effects.put("late", "x"),
-            Err(Error::EffectsSealed)
-        ));
+        assert!(matches!(effects.put("late", "x"), Err(Error::EffectsSealed)));
         assert!(matches!(effects.delete("late"), Err(Error::EffectsSealed)));
     }
     assert_eq!(kept.all().len(), 2);
@@ -317,11 +260,7 @@ async fn a_step_reads_what_is_committed_and_not_what_it_staged() {
         async move {
             step.effects.put("key", step.step_number.to_string())?;
             log.push(step.kv.get(b"key").await?.map(|value| value.to_vec()));
-            if step.step_number == 0 {
-                next("")
-            } else {
-                succeed(b"")
-            }
+            if step.step_number == 0 { next("") } else { succeed(b"") }
         }
     });
     let runtime = world.runtime(&queue, script, NoopTerminalHook);
@@ -337,10 +276,7 @@ async fn a_delayed_step_runs_when_its_time_has_come() {
     let world = World::new();
     let queue = world.open().await;
     let script = Script::pure(|step| match step.step_number {
-        0 => Ok(StepOutcome::continue_after(
-            b"later".to_vec(),
-            Duration::from_micros(9_000_100),
-        )),
+        0 => Ok(StepOutcome::continue_after(b"later".to_vec(), Duration::from_micros(9_000_100))),
         _ => succeed(&step.payload),
     });
     let runtime = world.runtime(&queue, script, NoopTerminalHook);
@@ -384,18 +320,10 @@ async fn a_job_that_is_no_step_is_dead_lettered_with_the_reason_and_the_rest_goe
     let runtime = world.runtime(&queue, Script::pure(|_| succeed(b"")), NoopTerminalHook);
     let plain = queue.enqueue(STEPS, vec![]).await.unwrap();
     let forged = |step: &str| {
-        EnqueueOptions::default()
-            .header(HEADER_RUN_ID, "ghost")
-            .header(HEADER_STEP, step)
+        EnqueueOptions::default().header(HEADER_RUN_ID, "ghost").header(HEADER_STEP, step)
     };
-    let malformed = queue
-        .enqueue_with(STEPS, vec![], forged("one"))
-        .await
-        .unwrap();
-    let unknown = queue
-        .enqueue_with(STEPS, vec![], forged("0"))
-        .await
-        .unwrap();
+    let malformed = queue.enqueue_with(STEPS, vec![], forged("one")).await.unwrap();
+    let unknown = queue.enqueue_with(STEPS, vec![], forged("0")).await.unwrap();
     let end = EnqueueOptions::default().header("workflow.terminal", "failed");
     let garbled = queue.enqueue_with(STEPS, b"?".to_vec(), end).await.unwrap();
     runtime.submit(spec("r", "")).await.unwrap();
@@ -469,10 +397,7 @@ async fn wait_follows_a_run_from_step_to_step() {
     assert!(matches!(unknown, Err(Error::RunNotFound(id)) if id == "r"));
     runtime.submit(spec("r", "")).await.unwrap();
     let limit = Duration::from_millis(20);
-    assert_eq!(
-        runtime.wait_timeout(&run_id("r"), limit).await.unwrap(),
-        None
-    );
+    assert_eq!(runtime.wait_timeout(&run_id("r"), limit).await.unwrap(), None);
     let waiter = tokio::spawn({
         let runtime = runtime.clone();
         async move { runtime.wait(&run_id("r")).await }

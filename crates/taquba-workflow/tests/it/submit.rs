@@ -38,23 +38,15 @@ async fn another_input_under_an_active_id_is_refused_and_changes_nothing() {
     let queue = world.open().await;
     let runtime = world.runtime(&queue, Script::unused(), NoopTerminalHook);
     let first = runtime.submit(spec("r", "one")).await.unwrap();
-    let other = RunSpec {
-        effects: SettlementEffects::default().kv_put("effect", "x"),
-        ..spec("r", "two")
-    };
+    let other =
+        RunSpec { effects: SettlementEffects::default().kv_put("effect", "x"), ..spec("r", "two") };
     let refused = runtime.submit(other).await.unwrap_err();
-    assert!(
-        matches!(&refused, Error::InputMismatch(id) if *id == "r"),
-        "{refused:?}"
-    );
+    assert!(matches!(&refused, Error::InputMismatch(id) if *id == "r"), "{refused:?}");
     assert!(refused.is_permanent());
     assert_eq!(queue.view().kv_get(b"effect").await.unwrap(), None);
     let pending = jobs(&queue, JobStatus::Pending).await;
     assert_eq!(pending.len(), 1);
-    assert_eq!(
-        (&pending[0].id, pending[0].payload.as_slice()),
-        (&first.job_id, &b"one"[..])
-    );
+    assert_eq!((&pending[0].id, pending[0].payload.as_slice()), (&first.job_id, &b"one"[..]));
 }
 
 #[tokio::test]
@@ -65,10 +57,7 @@ async fn effects_commit_with_a_new_run_and_are_dropped_with_a_duplicate() {
     let with_effect = |value: &str| RunSpec {
         effects: SettlementEffects::default()
             .kv_put("effect", value)
-            .enqueue(EnqueueRequest {
-                queue: "mail".into(),
-                ..Default::default()
-            }),
+            .enqueue(EnqueueRequest { queue: "mail".into(), ..Default::default() }),
         ..spec("r", "in")
     };
     runtime.submit(with_effect("first")).await.unwrap();
@@ -90,14 +79,7 @@ async fn concurrent_submissions_start_exactly_one_run() {
     let outcomes = futures_util::future::join_all(submissions).await;
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
     assert_eq!(outcomes.iter().filter(|o| o.newly_submitted).count(), 1);
-    assert_eq!(
-        outcomes
-            .iter()
-            .map(|o| &o.job_id)
-            .collect::<HashSet<_>>()
-            .len(),
-        1
-    );
+    assert_eq!(outcomes.iter().map(|o| &o.job_id).collect::<HashSet<_>>().len(), 1);
     assert_eq!(queue.view().stats(STEPS).await.unwrap().pending, 1);
 }
 
@@ -149,17 +131,8 @@ async fn a_run_starts_no_earlier_than_its_time() {
     let runtime = world.runtime(&queue, Script::pure(|_| succeed(b"")), NoopTerminalHook);
     let worker = runtime.spawn(std::future::pending());
     let at = UNIX_EPOCH + Duration::from_millis(1_000_000) + Duration::from_secs(5);
-    let options = RunOptions {
-        run_at: Some(at),
-        ..Default::default()
-    };
-    runtime
-        .submit(RunSpec {
-            options,
-            ..spec("r", "")
-        })
-        .await
-        .unwrap();
+    let options = RunOptions { run_at: Some(at), ..Default::default() };
+    runtime.submit(RunSpec { options, ..spec("r", "") }).await.unwrap();
     let job = scheduled(&queue, "r").await;
     assert_eq!(job.run_at, Some(1_005_000));
     world.clock.advance(Duration::from_secs(5));
@@ -173,29 +146,13 @@ async fn what_belongs_to_the_runtime_is_refused_in_a_submission() {
     let queue = world.open().await;
     let runtime = world.runtime(&queue, Script::unused(), NoopTerminalHook);
     let submit = async |headers: &[&str], effects| {
-        let headers = headers
-            .iter()
-            .map(|name| ((*name).to_owned(), String::new()))
-            .collect();
-        let options = RunOptions {
-            headers,
-            ..Default::default()
-        };
-        runtime
-            .submit(RunSpec {
-                options,
-                effects,
-                ..spec("r", "")
-            })
-            .await
-            .unwrap_err()
+        let headers = headers.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        let options = RunOptions { headers, ..Default::default() };
+        runtime.submit(RunSpec { options, effects, ..spec("r", "") }).await.unwrap_err()
     };
     let none = SettlementEffects::default;
     let to = |queue: &str, header: &str| {
-        let mut request = EnqueueRequest {
-            queue: queue.into(),
-            ..Default::default()
-        };
+        let mut request = EnqueueRequest { queue: queue.into(), ..Default::default() };
         request.options.headers = HashMap::from([(header.to_owned(), String::new())]);
         none().enqueue(request)
     };
@@ -226,20 +183,8 @@ async fn two_runtimes_of_one_queue_share_their_runs() {
         });
         world.runtime(&queue, script, NoopTerminalHook)
     });
-    assert!(
-        runtimes[0]
-            .submit(spec("r", "in"))
-            .await
-            .unwrap()
-            .newly_submitted
-    );
-    assert!(
-        !runtimes[1]
-            .submit(spec("r", "in"))
-            .await
-            .unwrap()
-            .newly_submitted
-    );
+    assert!(runtimes[0].submit(spec("r", "in")).await.unwrap().newly_submitted);
+    assert!(!runtimes[1].submit(spec("r", "in")).await.unwrap().newly_submitted);
     let worker = runtimes[1].spawn(std::future::pending());
     let end = within(runtimes[0].wait(&run_id("r"))).await.unwrap();
     assert_eq!(end.termination.status, TerminalStatus::Succeeded);
@@ -253,25 +198,17 @@ async fn runtimes_of_two_queues_of_one_store_never_see_each_others_runs() {
     let queue = world.open().await;
     let runtime = |name: &'static str| {
         let script = Script::new(move |step| async move {
-            let seen: Result<String, Error> = step
-                .run_memo
-                .memoized("who", async { Ok(name.to_owned()) })
-                .await;
+            let seen: Result<String, Error> =
+                step.run_memo.memoized("who", async { Ok(name.to_owned()) }).await;
             match step.step_number {
                 0 => wait_for("one key"),
                 _ => succeed(seen?.as_bytes()),
             }
         });
-        world
-            .builder(&queue, script, NoopTerminalHook)
-            .queue_name(name)
-            .build()
+        world.builder(&queue, script, NoopTerminalHook).queue_name(name).build()
     };
     let (a, b) = (runtime("a"), runtime("b"));
-    let workers = [
-        a.spawn(std::future::pending()),
-        b.spawn(std::future::pending()),
-    ];
+    let workers = [a.spawn(std::future::pending()), b.spawn(std::future::pending())];
     assert!(a.submit(spec("r", "of a")).await.unwrap().newly_submitted);
     assert!(b.submit(spec("r", "of b")).await.unwrap().newly_submitted);
     // Signal keys and memos are apart too.
@@ -298,19 +235,10 @@ async fn a_run_whose_job_was_removed_by_hand_can_be_submitted_again() {
     let lost = runtime.submit(spec("r", "one")).await.unwrap();
     queue.cancel(&lost.job_id).await.unwrap();
     let status = runtime.status(&run_id("r")).await;
-    assert!(
-        matches!(status, Err(Error::InconsistentRunState(_))),
-        "{status:?}"
-    );
+    assert!(matches!(status, Err(Error::InconsistentRunState(_))), "{status:?}");
     let waited = within(runtime.wait(&run_id("r"))).await;
-    assert!(
-        matches!(waited, Err(Error::InconsistentRunState(_))),
-        "{waited:?}"
-    );
+    assert!(matches!(waited, Err(Error::InconsistentRunState(_))), "{waited:?}");
     let anew = runtime.submit(spec("r", "two")).await.unwrap();
     assert!(anew.newly_submitted);
-    assert_eq!(
-        runtime.status(&run_id("r")).await.unwrap().unwrap().state,
-        RunState::Pending
-    );
+    assert_eq!(runtime.status(&run_id("r")).await.unwrap().unwrap().state, RunState::Pending);
 }

@@ -28,10 +28,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self {
-            bucket: Arc::new(InMemory::new()),
-            clock: MockClock::new(1_000_000),
-        }
+        Self { bucket: Arc::new(InMemory::new()), clock: MockClock::new(1_000_000) }
     }
 
     /// Opens the queue as a new process would. Failed attempts come back at once.
@@ -122,10 +119,7 @@ impl<T> Clone for Log<T> {
 
 impl<T: Clone> Log<T> {
     pub(crate) fn new() -> Self {
-        Self(Arc::new((
-            Mutex::new(Vec::new()),
-            tokio::sync::Notify::new(),
-        )))
+        Self(Arc::new((Mutex::new(Vec::new()), tokio::sync::Notify::new())))
     }
 
     pub(crate) fn push(&self, item: T) {
@@ -168,10 +162,7 @@ impl Told {
     pub(crate) fn answering(
         f: impl Fn(usize, &TerminalEffects) -> Result<(), StepError> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            outcomes: Log::new(),
-            answer: Arc::new(f),
-        }
+        Self { outcomes: Log::new(), answer: Arc::new(f) }
     }
 }
 
@@ -210,11 +201,7 @@ pub(crate) fn run_id(id: &str) -> RunId {
 }
 
 pub(crate) fn spec(id: &str, input: &str) -> RunSpec {
-    RunSpec {
-        run_id: Some(run_id(id)),
-        input: input.into(),
-        ..Default::default()
-    }
+    RunSpec { run_id: Some(run_id(id)), input: input.into(), ..Default::default() }
 }
 
 pub(crate) fn next(payload: &str) -> Answer {
@@ -222,18 +209,12 @@ pub(crate) fn next(payload: &str) -> Answer {
 }
 
 pub(crate) fn succeed(result: &[u8]) -> Answer {
-    Ok(StepOutcome::Succeed {
-        result: result.to_vec(),
-    })
+    Ok(StepOutcome::Succeed { result: result.to_vec() })
 }
 
 /// The outcome of a step that waits `MINUTE` for a signal.
 pub(crate) fn wait_for(key: &str) -> Answer {
-    Ok(StepOutcome::continue_on_signal(
-        b"after the wait".to_vec(),
-        key,
-        MINUTE,
-    ))
+    Ok(StepOutcome::continue_on_signal(b"after the wait".to_vec(), key, MINUTE))
 }
 
 /// Bounds a wait that should be short. A test that needs longer is stuck.
@@ -265,23 +246,14 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(check: impl Fn(
 
 /// The jobs of the steps' queue in a state.
 pub(crate) async fn jobs(queue: &Queue, status: JobStatus) -> Vec<JobRecord> {
-    queue
-        .view()
-        .list_jobs(STEPS, status, None, 100)
-        .await
-        .unwrap()
-        .jobs
+    queue.view().list_jobs(STEPS, status, None, 100).await.unwrap().jobs
 }
 
 /// Waits until a run's current job waits for a time or a signal, and returns the job.
 pub(crate) async fn scheduled(queue: &Queue, run: &str) -> JobRecord {
     eventually(|| async {
         let jobs = jobs(queue, JobStatus::Scheduled).await;
-        jobs.into_iter().find(|job| {
-            job.headers
-                .get("workflow.run_id")
-                .is_some_and(|id| id == run)
-        })
+        jobs.into_iter().find(|job| job.headers.get("workflow.run_id").is_some_and(|id| id == run))
     })
     .await
 }

@@ -29,10 +29,7 @@ impl Engine {
     /// A worker wants jobs.
     pub(crate) fn want(&mut self, request: ClaimRequest, round: &mut Round) {
         round.look.insert(request.queue.clone());
-        self.idle
-            .entry(request.queue.clone())
-            .or_default()
-            .push_back(request);
+        self.idle.entry(request.queue.clone()).or_default().push_back(request);
     }
 
     /// Serves the workers that wait for jobs of a queue, in their order.
@@ -124,18 +121,13 @@ impl Engine {
         let held = change.after.clone()?;
         let claim = self.apply(change, Ready::Now, round)?;
         if hold_back {
-            self.held_back
-                .push_back((env::now() + self.deferred_max, claim));
+            self.held_back.push_back((env::now() + self.deferred_max, claim));
         }
         let until = round.mono_ms.saturating_add(lease_ms);
         let token = CancellationToken::new();
         self.shared.leases.add(claim, &held, until, token.clone());
         self.claims.check_at(claim, until);
-        Some(Grant {
-            claim,
-            job: held,
-            token,
-        })
+        Some(Grant { claim, job: held, token })
     }
 
     /// Stores the claims that were held back as long as they may be, and has them flushed.
@@ -152,10 +144,8 @@ impl Engine {
 
     /// Stores a claim if it is held back; whether it was.
     pub(crate) fn store_claim(&mut self, claim: ClaimNo, round: &mut Round) -> bool {
-        let held = self
-            .claims
-            .get(claim)
-            .filter(|job| job.hold().is_some_and(|h| h.slot.is_none()));
+        let held =
+            self.claims.get(claim).filter(|job| job.hold().is_some_and(|h| h.slot.is_none()));
         let Some(job) = held.cloned() else {
             return false;
         };
@@ -169,9 +159,7 @@ impl Engine {
 
     /// Sends claims to their worker: at once if ownership was just proved, else once they are durable, which proves it.
     fn grant(&mut self, request: ClaimRequest, grants: Vec<Grant>, wait: bool, round: &mut Round) {
-        let stored = grants
-            .iter()
-            .any(|grant| grant.job.hold().is_some_and(|h| h.slot.is_some()));
+        let stored = grants.iter().any(|grant| grant.job.hold().is_some_and(|h| h.slot.is_some()));
         let grants = Grants::new(grants, self.shared.mailbox.clone());
         let hand_over = answer(request.reply, Ok(grants));
         if wait {
@@ -190,13 +178,7 @@ impl Engine {
                 continue;
             };
             if job.dedup.is_some() {
-                self.accept(
-                    Command {
-                        op: Op::Release { claim },
-                        room: None,
-                    },
-                    round,
-                );
+                self.accept(Command { op: Op::Release { claim }, room: None }, round);
             } else {
                 self.release(claim, &Found::default(), round);
             }
@@ -303,8 +285,7 @@ impl Engine {
             }
             Err(error) => {
                 tracing::warn!(%error, %queue, priority, "could not read ready jobs; trying again");
-                self.queues
-                    .with_window(&queue, priority, |window| window.abort_scan());
+                self.queues.with_window(&queue, priority, |window| window.abort_scan());
             }
         }
         round.look.insert(queue);
@@ -316,10 +297,7 @@ impl Engine {
         if seq <= self.durable_seq {
             return 0;
         }
-        let flight = self
-            .in_flight
-            .iter()
-            .find(|flight| flight.seq.is_none_or(|last| last >= seq));
+        let flight = self.in_flight.iter().find(|flight| flight.seq.is_none_or(|last| last >= seq));
         flight.map_or(0, |flight| flight.round)
     }
 }

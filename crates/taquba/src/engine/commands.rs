@@ -69,10 +69,7 @@ impl Engine {
         let next = self.reservations.leave(ticket);
         next.into_iter()
             .map(|ticket| {
-                let reads = self
-                    .parked
-                    .get(&ticket)
-                    .map(|command| self.reads(&command.op));
+                let reads = self.parked.get(&ticket).map(|command| self.reads(&command.op));
                 (ticket, reads.unwrap_or_default())
             })
             .collect()
@@ -88,10 +85,7 @@ impl Engine {
                 self.leave_line(ticket)
             }
             Ok(_) if self.reservations.take_stale(ticket) => {
-                let reads = self
-                    .parked
-                    .get(&ticket)
-                    .map(|command| self.reads(&command.op));
+                let reads = self.parked.get(&ticket).map(|command| self.reads(&command.op));
                 round.loads.extend(reads.map(|reads| (ticket, reads)));
                 return;
             }

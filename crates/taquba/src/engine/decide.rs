@@ -34,20 +34,13 @@ impl Engine {
                 let done = self.enqueue(lead, what, found, round);
                 answer(reply, done)
             }
-            Op::Settle {
-                claim,
-                verdict,
-                effects,
-                reply,
-            } => {
+            Op::Settle { claim, verdict, effects, reply } => {
                 let done = self.settle(claim, &verdict, effects, found, round);
                 answer(reply, done)
             }
-            Op::Decide {
-                claim,
-                reads,
-                decide,
-            } => self.run_decision(claim, &reads, decide, found, round),
+            Op::Decide { claim, reads, decide } => {
+                self.run_decision(claim, &reads, decide, found, round)
+            }
             Op::Cancel { id, effects, reply } => {
                 let done = self.cancel(&id, effects, found, round);
                 answer(reply, done)
@@ -56,21 +49,14 @@ impl Engine {
                 let done = self.wake(&id, payload, found, round);
                 answer(reply, Ok(done))
             }
-            Op::Signal {
-                queue,
-                key,
-                payload,
-                reply,
-            } => {
+            Op::Signal { queue, key, payload, reply } => {
                 let done = self.signal(queue, key, payload, found, round);
                 answer(reply, Ok(done))
             }
             Op::ClearSignal { queue, key, reply } => {
                 let stored = keys::signal(&queue, &key);
-                let buffered = found
-                    .signals
-                    .get(&(queue, key))
-                    .is_some_and(|s| s.buffered.is_some());
+                let buffered =
+                    found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
                 if buffered {
                     round.batch.delete(&stored);
                 }
@@ -80,11 +66,7 @@ impl Engine {
                 let done = self.requeue(&id, found, round);
                 answer(reply, done)
             }
-            Op::Compare {
-                compares,
-                effects,
-                reply,
-            } => {
+            Op::Compare { compares, effects, reply } => {
                 let done = self.compare(&compares, effects, found, round);
                 answer(reply, done)
             }
@@ -198,9 +180,7 @@ impl Engine {
         found: &Found,
         round: &mut Round,
     ) -> Result<(CancelOutcome, Vec<EnqueueResult>)> {
-        let job = self
-            .found_job(id, found)
-            .map(|job| self.stored_claim(job, round));
+        let job = self.found_job(id, found).map(|job| self.stored_claim(job, round));
         let Some(change) = job.and_then(|job| wait::cancel(&job)) else {
             return Ok((CancelOutcome::NotFound, Vec::new()));
         };
@@ -227,9 +207,7 @@ impl Engine {
     fn request_cancel(&mut self, change: Move, round: &mut Round) {
         let order = change.after.as_ref().map(|job| job.body.order);
         self.apply(change, Ready::WhenDurable, round);
-        let claim = order
-            .and_then(|order| self.claims.of_order(order))
-            .map(|(claim, _)| claim);
+        let claim = order.and_then(|order| self.claims.of_order(order)).map(|(claim, _)| claim);
         let shared = Arc::clone(&self.shared);
         round.durable.push(Box::new(move |_| {
             if let Some(claim) = claim {
@@ -283,9 +261,8 @@ impl Engine {
     }
 
     fn requeue(&mut self, id: &JobId, found: &Found, round: &mut Round) -> Result<()> {
-        let job = self
-            .found_job(id, found)
-            .ok_or_else(|| Error::JobNotFound(id.as_ref().to_owned()))?;
+        let job =
+            self.found_job(id, found).ok_or_else(|| Error::JobNotFound(id.as_ref().to_owned()))?;
         let change = wait::requeue(&job, round.stamp.epoch).ok_or_else(|| Error::InvalidState {
             id: id.as_ref().to_owned(),
             state: job.state_name(),
@@ -303,10 +280,7 @@ impl Engine {
     ) -> Result<Option<Vec<EnqueueResult>>> {
         let holds = compares.iter().all(|(key, expected)| {
             let caller_key = key.get(1..).unwrap_or_default();
-            found
-                .kv
-                .get(caller_key)
-                .is_some_and(|stored| stored == expected)
+            found.kv.get(caller_key).is_some_and(|stored| stored == expected)
         });
         if !holds {
             return Ok(None);
@@ -353,10 +327,7 @@ impl Engine {
     /// A job as it is now: the claims know better than its stored record.
     fn found_job(&self, id: &JobId, found: &Found) -> Option<Arc<Job>> {
         let stored = found.jobs.get(id)?.as_ref()?;
-        let claimed = self
-            .claims
-            .of_order(stored.body.order)
-            .map(|(_, job)| Arc::clone(job));
+        let claimed = self.claims.of_order(stored.body.order).map(|(_, job)| Arc::clone(job));
         Some(claimed.unwrap_or_else(|| Arc::clone(stored)))
     }
 
@@ -397,10 +368,7 @@ impl Engine {
             jobs.insert(id.as_ref().to_owned(), record);
         }
         let signals = found.signals.iter().map(|((queue, key), facts)| {
-            (
-                (queue.as_str().to_owned(), key.as_ref().to_owned()),
-                facts.clone(),
-            )
+            ((queue.as_str().to_owned(), key.as_ref().to_owned()), facts.clone())
         });
         debug_assert!(reads.kv.iter().all(|key| found.kv.contains_key(key)));
         Ok(Facts {
@@ -430,10 +398,8 @@ impl Engine {
         };
         let mut prepared = self.shared.configs.effects(changes.effects)?;
         for job in &mut prepared.jobs {
-            job.id_issued = job
-                .id
-                .as_ref()
-                .is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
+            job.id_issued =
+                job.id.as_ref().is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
         }
         let cancels = self.cancellations(claim, changes.cancels, found, round);
         let mut freed = Cow::Borrowed(found);

@@ -66,11 +66,7 @@ impl FlushPolicy {
         if let (Some(interval), Some(last)) = (self.interval, last_start) {
             due = due.max(last + interval);
         }
-        if due <= now {
-            Action::Flush
-        } else {
-            Action::At(due)
-        }
+        if due <= now { Action::Flush } else { Action::At(due) }
     }
 }
 
@@ -132,69 +128,30 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn policy(interval: Option<Duration>) -> FlushPolicy {
-        FlushPolicy {
-            interval,
-            deferred_max: 250 * MS,
-        }
+        FlushPolicy { interval, deferred_max: 250 * MS }
     }
 
     #[tokio::test]
     async fn flushes_at_once_for_a_waiter_late_for_nobody_and_never_for_nothing() {
         let now = env::now();
-        let nothing = Demand {
-            written: 5,
-            wanted: 5,
-            oldest: None,
-            bytes: 0,
-        };
+        let nothing = Demand { written: 5, wanted: 5, oldest: None, bytes: 0 };
         assert_eq!(policy(None).next(now, &nothing, 5, None), Action::Idle);
-        let waiter = Demand {
-            written: 6,
-            wanted: 6,
-            oldest: Some(now),
-            bytes: 1,
-        };
+        let waiter = Demand { written: 6, wanted: 6, oldest: Some(now), bytes: 1 };
         assert_eq!(policy(None).next(now, &waiter, 5, Some(now)), Action::Flush);
-        let deferred = Demand {
-            written: 6,
-            wanted: 4,
-            oldest: Some(now),
-            bytes: 1,
-        };
-        assert_eq!(
-            policy(None).next(now, &deferred, 5, None),
-            Action::At(now + 250 * MS)
-        );
-        assert_eq!(
-            policy(None).next(now + 250 * MS, &deferred, 5, None),
-            Action::Flush
-        );
+        let deferred = Demand { written: 6, wanted: 4, oldest: Some(now), bytes: 1 };
+        assert_eq!(policy(None).next(now, &deferred, 5, None), Action::At(now + 250 * MS));
+        assert_eq!(policy(None).next(now + 250 * MS, &deferred, 5, None), Action::Flush);
     }
 
     #[tokio::test]
     async fn an_interval_spaces_flushes_and_much_unflushed_does_not_wait_for_a_waiter() {
         let now = env::now();
-        let waiter = Demand {
-            written: 6,
-            wanted: 6,
-            oldest: Some(now),
-            bytes: 1,
-        };
+        let waiter = Demand { written: 6, wanted: 6, oldest: Some(now), bytes: 1 };
         let spaced = policy(Some(10 * MS));
-        assert_eq!(
-            spaced.next(now, &waiter, 5, Some(now)),
-            Action::At(now + 10 * MS)
-        );
-        assert_eq!(
-            spaced.next(now + 10 * MS, &waiter, 5, Some(now)),
-            Action::Flush
-        );
-        let much = Demand {
-            written: 6,
-            wanted: 4,
-            oldest: Some(now),
-            bytes: MAX_UNFLUSHED_BYTES / 4,
-        };
+        assert_eq!(spaced.next(now, &waiter, 5, Some(now)), Action::At(now + 10 * MS));
+        assert_eq!(spaced.next(now + 10 * MS, &waiter, 5, Some(now)), Action::Flush);
+        let much =
+            Demand { written: 6, wanted: 4, oldest: Some(now), bytes: MAX_UNFLUSHED_BYTES / 4 };
         assert_eq!(policy(None).next(now, &much, 5, None), Action::Flush);
     }
 }

@@ -56,9 +56,7 @@ impl Found {
     /// The facts once a waiting job is gone: its id, its dedup key and its signal key are free.
     pub(crate) fn without(&self, id: &JobId) -> Self {
         let mut rest = self.clone();
-        rest.jobs
-            .entry(Arc::clone(id))
-            .and_modify(|job| *job = None);
+        rest.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
         for holder in rest.dedup.values_mut() {
             holder.take_if(|holder| holder == id);
         }
@@ -87,9 +85,7 @@ impl Op {
             Self::Signal { queue, key, .. } | Self::ClearSignal { queue, key, .. } => {
                 vec![Read::Signal(queue.clone(), Arc::clone(key))]
             }
-            Self::Compare {
-                compares, effects, ..
-            } => {
+            Self::Compare { compares, effects, .. } => {
                 let mut reads = job_reads(&effects.jobs);
                 reads.extend(compares.iter().map(|(key, _)| Read::Kv(caller_key(key))));
                 reads
@@ -149,19 +145,8 @@ fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
 fn decide_reads(reads: &crate::decide::Reads) -> Vec<Read> {
     let queue = |name: &String| QueueName::new(name.clone()).ok();
     let mut all: Vec<Read> = reads.kv.iter().cloned().map(Read::Kv).collect();
-    all.extend(
-        reads
-            .jobs
-            .iter()
-            .chain(&reads.new_ids)
-            .map(|id| Read::Job(id.as_str().into())),
-    );
-    all.extend(
-        reads
-            .jobs_in_kv
-            .iter()
-            .map(|(key, id)| Read::JobInKv(key.clone(), *id)),
-    );
+    all.extend(reads.jobs.iter().chain(&reads.new_ids).map(|id| Read::Job(id.as_str().into())));
+    all.extend(reads.jobs_in_kv.iter().map(|(key, id)| Read::JobInKv(key.clone(), *id)));
     for (name, key) in &reads.signals {
         all.extend(queue(name).map(|name| Read::Signal(name, key.as_str().into())));
     }
@@ -184,10 +169,7 @@ pub(crate) async fn load(store: &Store, reads: &[Read]) -> Result<Found> {
 async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
     match read {
         Read::Dedup(queue, key) => {
-            let holder = at
-                .get(&keys::dedup(queue, key))
-                .await?
-                .and_then(|id| job_id(&id));
+            let holder = at.get(&keys::dedup(queue, key)).await?.and_then(|id| job_id(&id));
             found.dedup.insert((queue.clone(), Arc::clone(key)), holder);
         }
         Read::Job(id) => {
@@ -209,10 +191,7 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
             found.kv.insert(key.clone(), value);
         }
         Read::Signal(queue, key) => {
-            let waiter = at
-                .get(&keys::wait(queue, key))
-                .await?
-                .and_then(|id| job_id(&id));
+            let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));
             let at_key = (queue.clone(), Arc::clone(key));
             if let Some(id) = &waiter
                 && let Some(job) = load_job(at, id).await?
@@ -220,10 +199,7 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
                 found.waiters.insert(at_key.clone(), job);
             }
             let buffered = at.get(&keys::signal(queue, key)).await?;
-            let facts = SignalFacts {
-                waiter: waiter.map(|id| id.as_ref().to_owned()),
-                buffered,
-            };
+            let facts = SignalFacts { waiter: waiter.map(|id| id.as_ref().to_owned()), buffered };
             found.signals.insert(at_key, facts);
         }
     }

@@ -32,17 +32,13 @@ impl Engine {
     ) -> Option<ClaimNo> {
         rows::write(&change, &mut round.batch);
         if let Some(job) = change.job() {
-            self.queues
-                .count(job.queue(), |counters| rows::count(&change, counters));
+            self.queues.count(job.queue(), |counters| rows::count(&change, counters));
         }
         // Both sides: a wait that ends has its signal key only before.
         for side in [&change.before, &change.after].into_iter().flatten() {
             self.touch(side);
         }
-        let goes_on_held = change
-            .after
-            .as_ref()
-            .is_some_and(|job| job.hold().is_some());
+        let goes_on_held = change.after.as_ref().is_some_and(|job| job.hold().is_some());
         if let Some(before) = &change.before {
             self.leave(before, goes_on_held);
         }
@@ -116,10 +112,7 @@ impl Engine {
                 None
             }
             State::Scheduled { run_at } => {
-                let entry = Entry {
-                    job: Arc::clone(after),
-                    ready_round: round.no,
-                };
+                let entry = Entry { job: Arc::clone(after), ready_round: round.no };
                 let position = (*run_at, after.body.order);
                 let cap = self.timer_bytes();
                 self.timers.window.insert(position, entry, cap);

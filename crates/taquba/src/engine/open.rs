@@ -12,6 +12,7 @@ use super::flush::{self, Demand, FlushPolicy};
 use super::moves::Ready;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
+use super::request::Request;
 use super::run::{End, Nets};
 use super::shared::Shared;
 use super::{Engine, Timers, upkeep};
@@ -55,84 +56,47 @@ pub(crate) async fn open(
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
     let store = Store::open(location, store_clock).await?;
     let found = read(&store, path).await?;
-    store
-        .clock
-        .raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
+    store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
-    let ids = Ids::after(found.mark.id, env::id_entropy);
-    let clock = Arc::clone(&options.clock);
     let shared = Arc::new(Shared::new(
         mailbox,
-        ids,
-        clock,
+        Ids::after(found.mark.id, env::id_entropy),
+        Arc::clone(&options.clock),
         configs,
-        store.clone(),
+        store,
         options.call_timeout,
     ));
     let ownership = Arc::new(Ownership::new());
     ownership.proved(proof);
     let (demand, demanded) = watch::channel(Demand::default());
-    let mut engine = Engine {
-        store: store.clone(),
-        shared: Arc::clone(&shared),
-        inbox,
-        ownership: Arc::clone(&ownership),
-        demand,
-        timers: found.timers(),
-        queues: found.queues,
-        mark: Mark {
-            epoch: found.mark.epoch + 1,
-            ..found.mark
-        },
-        after_crash: found.unclean,
-        claims: Default::default(),
-        held_back: Default::default(),
-        deferred_max: options.deferred_flush_max,
-        idle: HashMap::new(),
-        watchers: HashMap::new(),
-        deaths: HashMap::new(),
-        reservations: Default::default(),
-        parked: Default::default(),
-        next_ticket: 0,
-        round: 0,
-        durable_round: 0,
-        durable_seq: 0,
-        written: 0,
-        in_flight: Default::default(),
-        gated: Default::default(),
-        closing: None,
-        ticks: Vec::new(),
-        knobs,
-    };
+    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
+    engine.queues = found.queues;
     engine.queues.set_band_bytes(knobs.band_bytes);
     engine.recover(found.claimed, found.stray_claims).await?;
+    start(engine, &shared, ownership, demanded, &options);
+    Ok(shared)
+}
 
-    let policy = FlushPolicy {
-        interval: options.flush_interval,
-        deferred_max: options.deferred_flush_max,
-    };
-    let (landed, flushes) = watch::channel(0);
+/// Starts the loop and the tasks beside it.
+fn start(
+    engine: Engine,
+    shared: &Shared,
+    ownership: Arc<Ownership>,
+    demanded: watch::Receiver<Demand>,
+    options: &OpenOptions,
+) {
+    let store = || shared.store.clone();
     let closed = || shared.closed.subscribe();
-    let lost = shared.mailbox.clone();
-    tokio::spawn(flush::run(
-        store.clone(),
-        policy,
-        demanded,
-        Arc::clone(&ownership),
-        landed,
-        lost,
-    ));
-    tokio::spawn(owner::run(
-        store.clone(),
-        ownership,
-        options.fence_check_interval,
-        closed(),
-    ));
-    tokio::spawn(upkeep::run(store, flushes, closed()));
+    let policy =
+        FlushPolicy { interval: options.flush_interval, deferred_max: options.deferred_flush_max };
+    let (landed, flushes) = watch::channel(0);
+    let (owner, lost) = (Arc::clone(&ownership), shared.mailbox.clone());
+    tokio::spawn(flush::run(store(), policy, demanded, owner, landed, lost));
+    tokio::spawn(owner::run(store(), ownership, options.fence_check_interval, closed()));
+    tokio::spawn(upkeep::run(store(), flushes, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
     tokio::spawn(engine.run(Nets { tick }));
-    Ok(shared)
 }
 
 /// What the store says at open.
@@ -153,10 +117,7 @@ impl Found {
             true => Window::unloaded((self.low_scheduled, 0)),
             false => Window::empty(),
         };
-        Timers {
-            window,
-            stored_low: self.low_scheduled,
-        }
+        Timers { window, stored_low: self.low_scheduled }
     }
 }
 
@@ -190,12 +151,7 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
 /// A store with no rows is new (or its first open was cut short); with rows it must be stamped, and with a format
 /// that this version knows.
 async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
-    let refuse = |reason: String| {
-        Err(Error::Format {
-            path: path.to_owned(),
-            reason,
-        })
-    };
+    let refuse = |reason: String| Err(Error::Format { path: path.to_owned(), reason });
     match at.get(keys::FORMAT).await? {
         Some(stamp) if stamp == FORMAT => Ok(()),
         Some(stamp) if stamp.starts_with(FORMAT_NAME) => refuse(format!(
@@ -220,22 +176,15 @@ async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
 /// Counters of every queue, and the low-water marks of its priorities.
 async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut lows: HashMap<String, Vec<(u32, u64)>> = HashMap::new();
-    let mut scan = at
-        .scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1]))
-        .await?;
+    let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
         let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
         if let Some(priority) = keys::low_priority(queue, &row.key) {
-            lows.entry(queue.to_owned())
-                .or_default()
-                .push((priority, low));
+            lows.entry(queue.to_owned()).or_default().push((priority, low));
         }
     }
-    let range = (
-        Bound::Included(vec![keys::COUNTERS]),
-        Some(vec![keys::COUNTERS + 1]),
-    );
+    let range = (Bound::Included(vec![keys::COUNTERS]), Some(vec![keys::COUNTERS + 1]));
     let mut scan = at.scan(range.0, range.1).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
@@ -266,6 +215,46 @@ async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
 }
 
 impl Engine {
+    /// An engine that remembers what `found` says, its queues apart, and has done nothing yet.
+    fn new(
+        found: &Found,
+        shared: &Arc<Shared>,
+        inbox: mpsc::UnboundedReceiver<Request>,
+        ownership: Arc<Ownership>,
+        demand: watch::Sender<Demand>,
+        options: &OpenOptions,
+    ) -> Self {
+        Self {
+            store: shared.store.clone(),
+            shared: Arc::clone(shared),
+            inbox,
+            ownership,
+            demand,
+            timers: found.timers(),
+            queues: Queues::default(),
+            mark: Mark { epoch: found.mark.epoch + 1, ..found.mark },
+            after_crash: found.unclean,
+            claims: Default::default(),
+            held_back: Default::default(),
+            deferred_max: options.deferred_flush_max,
+            idle: HashMap::new(),
+            watchers: HashMap::new(),
+            deaths: HashMap::new(),
+            reservations: Default::default(),
+            parked: Default::default(),
+            next_ticket: 0,
+            round: 0,
+            durable_round: 0,
+            durable_seq: 0,
+            written: 0,
+            in_flight: Default::default(),
+            gated: Default::default(),
+            closing: None,
+            ticks: Vec::new(),
+            knobs: options.knobs,
+        }
+    }
+
     /// The first round: stamp a new store, note that it is in use, requeue what was held. Durable on return, so this
     /// opening's number is taken before anything happens under it.
     async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {

@@ -24,26 +24,17 @@ pub(crate) struct Ownership {
 
 impl Ownership {
     pub(crate) fn new() -> Self {
-        Self {
-            proved_at: Mutex::new(env::now()),
-            held: AtomicUsize::new(0),
-        }
+        Self { proved_at: Mutex::new(env::now()), held: AtomicUsize::new(0) }
     }
 
     /// Ownership was proved by something that began at `at`.
     pub(crate) fn proved(&self, at: Instant) {
-        let mut proved = self
-            .proved_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut proved = self.proved_at.lock().unwrap_or_else(PoisonError::into_inner);
         *proved = at.max(*proved);
     }
 
     fn age(&self) -> Duration {
-        let proved = *self
-            .proved_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let proved = *self.proved_at.lock().unwrap_or_else(PoisonError::into_inner);
         env::now().saturating_duration_since(proved)
     }
 
@@ -67,11 +58,7 @@ pub(crate) async fn run(
     mut closed: watch::Receiver<Option<CloseReason>>,
 ) {
     while closed.borrow_and_update().is_none() {
-        let limit = if ownership.held.load(Ordering::Relaxed) > 0 {
-            PROOF_MAX_AGE
-        } else {
-            idle
-        };
+        let limit = if ownership.held.load(Ordering::Relaxed) > 0 { PROOF_MAX_AGE } else { idle };
         let age = ownership.age();
         if age >= limit {
             let start = env::now();
@@ -83,9 +70,7 @@ pub(crate) async fn run(
             }
         }
         // Claims may come while this sleeps the idle interval; it looks again every second, at no request.
-        let pause = limit
-            .saturating_sub(age)
-            .clamp(Duration::from_millis(100), PROOF_MAX_AGE);
+        let pause = limit.saturating_sub(age).clamp(Duration::from_millis(100), PROOF_MAX_AGE);
         tokio::select! {
             () = env::sleep(pause) => {}
             changed = closed.changed() => if changed.is_err() { return },

@@ -42,10 +42,7 @@ impl Engine {
         lead: bool,
         round: &Round,
     ) -> Result<Plan> {
-        let mut plan = Plan {
-            kv: what.kv,
-            ..Plan::default()
-        };
+        let mut plan = Plan { kv: what.kv, ..Plan::default() };
         let mut earlier = Earlier::default();
         for (index, new) in what.jobs.iter().enumerate() {
             let result = self.plan_job(new, found, &mut earlier, &mut plan, round)?;
@@ -72,22 +69,14 @@ impl Engine {
             Some(id) => Arc::clone(id),
             None => ids::text(self.shared.ids.next(round.stamp.now_ms)).into(),
         };
-        match admit(
-            new,
-            &facts,
-            Arc::clone(&id),
-            self.mark.order + 1,
-            round.stamp,
-        ) {
+        match admit(new, &facts, Arc::clone(&id), self.mark.order + 1, round.stamp) {
             Ok(Admitted { job, used_signal }) => {
                 self.mark.order += 1;
                 if let (Some(key), true) = (&new.signal_key, used_signal) {
                     plan.kv.push((keys::signal(&new.queue, key), None));
                 }
                 if let Some(key) = job.owned_dedup() {
-                    earlier
-                        .dedup
-                        .insert((new.queue.clone(), Arc::clone(key)), Arc::clone(&id));
+                    earlier.dedup.insert((new.queue.clone(), Arc::clone(key)), Arc::clone(&id));
                 }
                 if let Some(key) = &new.signal_key {
                     earlier.signals.push((new.queue.clone(), Arc::clone(key)));
@@ -109,24 +98,18 @@ fn refused(refusal: Refusal, new: &NewJob, id: &JobId) -> Error {
     match refusal {
         Refusal::SignalKeyTaken => Error::SignalKeyTaken { key: signal_key() },
         Refusal::SignalWithoutTimeout => Error::SignalKeyWithoutTimeout { key: signal_key() },
-        Refusal::IdTaken | Refusal::Duplicate(_) => Error::DuplicateJobId {
-            id: id.as_ref().to_owned(),
-        },
+        Refusal::IdTaken | Refusal::Duplicate(_) => {
+            Error::DuplicateJobId { id: id.as_ref().to_owned() }
+        }
     }
 }
 
 fn admit_facts(new: &NewJob, found: &Found, earlier: &Earlier) -> Result<AdmitFacts> {
-    let not_read = |what, key: &str| Error::NotRead {
-        what,
-        key: key.to_owned(),
-    };
+    let not_read = |what, key: &str| Error::NotRead { what, key: key.to_owned() };
     let mut facts = AdmitFacts::default();
     if let Some(key) = &new.dedup {
         let at = (new.queue.clone(), Arc::clone(key));
-        let stored = found
-            .dedup
-            .get(&at)
-            .ok_or_else(|| not_read("dedup key", key))?;
+        let stored = found.dedup.get(&at).ok_or_else(|| not_read("dedup key", key))?;
         facts.dedup_holder = earlier.dedup.get(&at).or(stored.as_ref()).cloned();
     }
     if let Some(id) = &new.id {
@@ -139,10 +122,7 @@ fn admit_facts(new: &NewJob, found: &Found, earlier: &Earlier) -> Result<AdmitFa
     }
     if let Some(key) = &new.signal_key {
         let at = (new.queue.clone(), Arc::clone(key));
-        let stored = found
-            .signals
-            .get(&at)
-            .ok_or_else(|| not_read("signal key", key))?;
+        let stored = found.signals.get(&at).ok_or_else(|| not_read("signal key", key))?;
         facts.signal_waiter = stored.waiter.as_deref().map(Arc::from);
         facts.signal_buffered = stored.buffered.clone();
         if earlier.signals.contains(&at) {

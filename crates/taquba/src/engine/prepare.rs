@@ -33,10 +33,7 @@ impl Configs {
         for name in options.queue_configs.keys() {
             QueueName::new(name.clone())?;
         }
-        let all = options
-            .queue_configs
-            .values()
-            .chain([&options.default_queue_config]);
+        let all = options.queue_configs.values().chain([&options.default_queue_config]);
         for config in all {
             if config.max_attempts == 0 {
                 return Err(Error::InvalidOption {
@@ -94,10 +91,7 @@ impl Configs {
         let payload = if size <= INLINE_PAYLOAD {
             Payload::Inline(payload.into())
         } else {
-            Payload::Apart {
-                size: size as u64,
-                bytes: Some(payload.into()),
-            }
+            Payload::Apart { size: size as u64, bytes: Some(payload.into()) }
         };
         Ok(NewJob {
             queue: name,
@@ -115,18 +109,12 @@ impl Configs {
 
     /// Prepares an effects set.
     pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
-        let SettlementEffects {
-            enqueues,
-            kv_writes,
-            kv_deletes,
-        } = effects;
+        let SettlementEffects { enqueues, kv_writes, kv_deletes } = effects;
         let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
         limits::check("effects", entries, limits::MAX_EFFECTS)?;
         let mut prepared = Prepared::default();
         for request in enqueues {
-            prepared
-                .jobs
-                .push(self.job(&request.queue, request.payload, request.options)?);
+            prepared.jobs.push(self.job(&request.queue, request.payload, request.options)?);
         }
         for key in kv_deletes {
             if kv_writes.contains_key(&key) {
@@ -141,11 +129,7 @@ impl Configs {
         }
         // A hash map gave them in no order; a seed must replay.
         prepared.kv.sort_unstable();
-        limits::check(
-            "effects bytes",
-            size_of(&prepared),
-            limits::MAX_EFFECTS_SIZE,
-        )?;
+        limits::check("effects bytes", size_of(&prepared), limits::MAX_EFFECTS_SIZE)?;
         Ok(prepared)
     }
 }
@@ -153,11 +137,8 @@ impl Configs {
 /// The bytes that a prepared set brings into memory.
 pub(crate) fn size_of(prepared: &Prepared) -> usize {
     let jobs: usize = prepared.jobs.iter().map(job_size).sum();
-    let kv: usize = prepared
-        .kv
-        .iter()
-        .map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len()))
-        .sum();
+    let kv: usize =
+        prepared.kv.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
     jobs + kv
 }
 

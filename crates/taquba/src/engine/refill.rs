@@ -79,13 +79,8 @@ async fn page<K: Position>(
     position: impl Fn(&[u8]) -> Option<K>,
 ) -> Result<Page<K>> {
     let start = [prefix, from].concat();
-    let mut scan = at
-        .scan(Bound::Included(start), keys::after_prefix(prefix))
-        .await?;
-    let mut page = Page {
-        rows: Vec::new(),
-        end: None,
-    };
+    let mut scan = at.scan(Bound::Included(start), keys::after_prefix(prefix)).await?;
+    let mut page = Page { rows: Vec::new(), end: None };
     let mut bytes = 0;
     while let Some(Row { key, value, seq }) = scan.next().await? {
         let Some(at) = position(&key) else {
@@ -116,12 +111,8 @@ fn payload_size(job: &Job) -> u64 {
 
 /// Reads the payload rows of a page in one scan of their own.
 async fn attach_payloads(at: &Snapshot, mut page: Page<u64>) -> Result<Page<u64>> {
-    let lacking: Vec<&Arc<Job>> = page
-        .rows
-        .iter()
-        .map(|(_, job, _)| job)
-        .filter(|job| shape::lacks_payload(job))
-        .collect();
+    let lacking: Vec<&Arc<Job>> =
+        page.rows.iter().map(|(_, job, _)| job).filter(|job| shape::lacks_payload(job)).collect();
     let (Some(first), Some(last)) = (lacking.first(), lacking.last()) else {
         return Ok(page);
     };

@@ -41,9 +41,8 @@ impl Engine {
         let mut open = self.open_round();
         let mut writing = None;
         let end = loop {
-            let turn = self
-                .turn(&nets, &mut progress, &mut advanced, &mut open, &mut writing)
-                .await;
+            let turn =
+                self.turn(&nets, &mut progress, &mut advanced, &mut open, &mut writing).await;
             if let Err(end) = turn {
                 break end;
             }
@@ -67,10 +66,7 @@ impl Engine {
     }
 
     fn stamp(&self) -> Stamp {
-        Stamp {
-            now_ms: self.shared.clock.now_ms(),
-            epoch: self.mark.epoch,
-        }
+        Stamp { now_ms: self.shared.clock.now_ms(), epoch: self.mark.epoch }
     }
 
     /// Waits for work and does it. One write is in flight at most; what is decided meanwhile gathers in the open
@@ -112,11 +108,7 @@ impl Engine {
         }
         self.tell_flusher();
         let idle = writing.is_none() && open.is_empty();
-        if self.closing.is_some() && idle && self.is_drained() {
-            Err(End::Drained)
-        } else {
-            Ok(())
-        }
+        if self.closing.is_some() && idle && self.is_drained() { Err(End::Drained) } else { Ok(()) }
     }
 
     /// Takes what has come, without waiting, into the open round.
@@ -203,17 +195,8 @@ impl Engine {
                 round.look.extend(flight.fed);
             }
         }
-        while self
-            .gated
-            .front()
-            .is_some_and(|(no, _)| *no <= self.durable_round)
-        {
-            for answer in self
-                .gated
-                .pop_front()
-                .map(|(_, answers)| answers)
-                .unwrap_or_default()
-            {
+        while self.gated.front().is_some_and(|(no, _)| *no <= self.durable_round) {
+            for answer in self.gated.pop_front().map(|(_, answers)| answers).unwrap_or_default() {
                 answer(None);
             }
         }
@@ -235,16 +218,8 @@ impl Engine {
         self.add_own_rows(open);
         self.round = open.no;
         let next = self.open_round();
-        let Round {
-            no,
-            batch,
-            durable,
-            written,
-            loads,
-            scans,
-            fed,
-            ..
-        } = std::mem::replace(open, next);
+        let Round { no, batch, durable, written, loads, scans, fed, .. } =
+            std::mem::replace(open, next);
         let bytes = batch.size;
         self.in_flight.push_back(InFlight {
             round: no,
@@ -324,19 +299,11 @@ impl Engine {
     fn tell_flusher(&self) {
         let feeds_idle =
             |flight: &&InFlight| flight.fed.iter().any(|queue| self.idle.contains_key(queue));
-        let for_workers = self
-            .in_flight
-            .iter()
-            .rev()
-            .find(feeds_idle)
-            .map_or(0, |flight| flight.round);
+        let for_workers =
+            self.in_flight.iter().rev().find(feeds_idle).map_or(0, |flight| flight.round);
         let for_callers = self.gated.back().map_or(0, |(round, _)| *round);
         let wanted_round = for_callers.max(for_workers);
-        let wanted = self
-            .in_flight
-            .iter()
-            .rev()
-            .filter(|flight| flight.round <= wanted_round);
+        let wanted = self.in_flight.iter().rev().filter(|flight| flight.round <= wanted_round);
         let demand = Demand {
             written: self.written,
             wanted: wanted.filter_map(|flight| flight.seq).next().unwrap_or(0),

@@ -96,11 +96,7 @@ impl Shared {
 
     /// Refuses when the handle serves no more.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.borrow().is_some() {
-            Err(self.closed_error())
-        } else {
-            Ok(())
-        }
+        if self.closed.borrow().is_some() { Err(self.closed_error()) } else { Ok(()) }
     }
 
     /// Sends a request that needs no room.
@@ -139,10 +135,7 @@ impl Shared {
         let sent = async {
             self.check_open()?;
             let room = self.room(lane, bytes).await?;
-            let command = Command {
-                op: op(reply),
-                room: Some(room),
-            };
+            let command = Command { op: op(reply), room: Some(room) };
             self.post(Request::Command(Box::new(command)))?;
             self.answer(answer).await
         };
@@ -164,10 +157,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         self.check_open()?;
         let room = self.room(Lane::Settle, bytes).await?;
-        self.post(Request::Command(Box::new(Command {
-            op: op(reply),
-            room: Some(room),
-        })))?;
+        self.post(Request::Command(Box::new(Command { op: op(reply), room: Some(room) })))?;
         self.answer(answer).await
     }
 

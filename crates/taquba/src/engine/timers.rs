@@ -34,10 +34,7 @@ impl Engine {
     pub(crate) fn answer_ticks(&mut self, round: &mut Round) {
         let timer = self.timers.window.first();
         let timer_due = timer.is_some_and(|((run_at, _), _)| run_at <= round.stamp.now_ms);
-        let lease_due = self
-            .claims
-            .next_check()
-            .is_some_and(|(at, _)| at <= round.mono_ms);
+        let lease_due = self.claims.next_check().is_some_and(|(at, _)| at <= round.mono_ms);
         if timer_due || lease_due || self.timers.window.awaits_store() {
             return;
         }
@@ -71,17 +68,7 @@ impl Engine {
         match page {
             Ok(page) => {
                 let rows = page.rows.into_iter();
-                let rows = rows
-                    .map(|(at, job, _)| {
-                        (
-                            at,
-                            Entry {
-                                job,
-                                ready_round: 0,
-                            },
-                        )
-                    })
-                    .collect();
+                let rows = rows.map(|(at, job, _)| (at, Entry { job, ready_round: 0 })).collect();
                 self.timers.window.merge(rows, page.end, |_| true);
             }
             Err(error) => {
@@ -99,25 +86,17 @@ impl Engine {
         let stored = self.timers.stored_low;
         if low < stored || low > stored.saturating_add(LOW_SLACK_MS) {
             self.timers.stored_low = low;
-            round
-                .batch
-                .put(keys::LOW_SCHEDULED.into(), record::encode_low(low));
+            round.batch.put(keys::LOW_SCHEDULED.into(), record::encode_low(low));
         }
     }
 
     /// Milliseconds until the next timer, lease or claim held back falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
-        let timer = self
-            .timers
-            .window
-            .first()
-            .map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
+        let timer =
+            self.timers.window.first().map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
         let mono_ms = self.shared.mono_ms();
-        let lease = self
-            .claims
-            .next_check()
-            .map(|(at, _)| at.saturating_sub(mono_ms));
+        let lease = self.claims.next_check().map(|(at, _)| at.saturating_sub(mono_ms));
         let now = env::now();
         // Rounded up: woken a moment early, the loop would only look again.
         let held = self.held_back.front().map(|(due, _)| {

@@ -43,10 +43,7 @@ pub(crate) async fn run(
             if compactions >= COMPACTIONS_PER_COLLECTION && rested {
                 compactions = 0;
                 collected_at = Some(env::now());
-                warn_on_error(
-                    "garbage collection",
-                    compact::collect(&store.location).await,
-                );
+                warn_on_error("garbage collection", compact::collect(&store.location).await);
             }
             env::sleep(PAUSE).await;
         }

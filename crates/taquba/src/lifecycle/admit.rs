@@ -72,10 +72,10 @@ pub(crate) fn admit(
         if facts.signal_waiter.is_some() {
             return Err(Refusal::SignalKeyTaken);
         }
-        woken = facts.signal_buffered.clone().map(|payload| Woken {
-            at: stamp.now_ms,
-            payload: Some(payload),
-        });
+        woken = facts
+            .signal_buffered
+            .clone()
+            .map(|payload| Woken { at: stamp.now_ms, payload: Some(payload) });
     }
     let used_signal = woken.is_some();
     let state = match run_at {

@@ -106,10 +106,7 @@ impl Job {
     }
 
     pub(crate) fn place(&self) -> Place {
-        Place {
-            priority: self.body.priority,
-            order: self.body.order,
-        }
+        Place { priority: self.body.priority, order: self.body.order }
     }
 
     /// The attempts as a caller counts them: the running one included.
@@ -127,11 +124,7 @@ impl Job {
 
     /// The dedup key that it owns now.
     pub(crate) fn owned_dedup(&self) -> Option<&Arc<str>> {
-        if self.is_waiting() {
-            self.dedup.as_ref()
-        } else {
-            None
-        }
+        if self.is_waiting() { self.dedup.as_ref() } else { None }
     }
 
     /// The signal key that it waits for now.
@@ -155,10 +148,7 @@ impl Job {
 
     /// The job in another state, all else equal.
     pub(crate) fn with(&self, state: State) -> Self {
-        Self {
-            state,
-            ..self.clone()
-        }
+        Self { state, ..self.clone() }
     }
 
     /// Its state in a word, for errors.

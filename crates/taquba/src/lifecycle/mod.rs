@@ -54,29 +54,17 @@ pub(crate) enum Ending {
 impl Move {
     /// A job that did not exist before.
     pub(crate) fn born(job: Job) -> Self {
-        Self {
-            before: None,
-            after: Some(Arc::new(job)),
-            ending: None,
-        }
+        Self { before: None, after: Some(Arc::new(job)), ending: None }
     }
 
     /// A job that goes on living.
     pub(crate) fn on(before: &Arc<Job>, after: Job) -> Self {
-        Self {
-            before: Some(Arc::clone(before)),
-            after: Some(Arc::new(after)),
-            ending: None,
-        }
+        Self { before: Some(Arc::clone(before)), after: Some(Arc::new(after)), ending: None }
     }
 
     /// A job whose life ends, kept (`after`) or not.
     pub(crate) fn end(before: &Arc<Job>, after: Option<Job>, ending: Ending) -> Self {
-        Self {
-            before: Some(Arc::clone(before)),
-            after: after.map(Arc::new),
-            ending: Some(ending),
-        }
+        Self { before: Some(Arc::clone(before)), after: after.map(Arc::new), ending: Some(ending) }
     }
 
     /// The job's latest side.

@@ -18,30 +18,21 @@ impl Backoff {
         if self.base_ms == 0 {
             return 0;
         }
-        let factor = 1_u64
-            .checked_shl(attempt.saturating_sub(1))
-            .unwrap_or(u64::MAX);
+        let factor = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
         self.base_ms.saturating_mul(factor).min(self.max_ms)
     }
 }
 
 /// A pending job is taken by a worker. Without a slot the claim is held back.
 pub(crate) fn claim(job: &Arc<Job>, slot: Option<u32>, now_ms: u64) -> Move {
-    let hold = Hold {
-        slot,
-        claimed_at: now_ms,
-        cancel_requested: false,
-    };
+    let hold = Hold { slot, claimed_at: now_ms, cancel_requested: false };
     Move::on(job, job.with(State::Claimed(hold)))
 }
 
 /// A claim that was held back gets its row; `None` when it has one.
 pub(crate) fn store_claim(job: &Arc<Job>, slot: u32) -> Option<Move> {
     let hold = job.hold().filter(|hold| hold.slot.is_none())?;
-    let hold = Hold {
-        slot: Some(slot),
-        ..hold.clone()
-    };
+    let hold = Hold { slot: Some(slot), ..hold.clone() };
     Some(Move::on(job, job.with(State::Claimed(hold))))
 }
 
@@ -52,13 +43,7 @@ pub(crate) fn ack(job: &Arc<Job>, keep: bool, stamp: Stamp) -> Move {
 
 /// A claimed job as it is when done, kept or not.
 pub(crate) fn completed(job: &Job, stamp: Stamp) -> Job {
-    ended(
-        job,
-        State::Done {
-            completed_at: stamp.now_ms,
-        },
-        stamp,
-    )
+    ended(job, State::Done { completed_at: stamp.now_ms }, stamp)
 }
 
 /// The attempt failed: wait and try again, or die when out of attempts.
@@ -68,9 +53,7 @@ pub(crate) fn nack(job: &Arc<Job>, error: &str, backoff: Backoff, stamp: Stamp) 
     }
     let state = match backoff.delay_ms(job.attempts_shown()) {
         0 => State::Pending,
-        delay => State::Scheduled {
-            run_at: stamp.now_ms.saturating_add(delay),
-        },
+        delay => State::Scheduled { run_at: stamp.now_ms.saturating_add(delay) },
     };
     let mut after = ended(job, state, stamp);
     after.last_error = Some(error.into());
@@ -79,28 +62,14 @@ pub(crate) fn nack(job: &Arc<Job>, error: &str, backoff: Backoff, stamp: Stamp) 
 
 /// The job is given up, whatever attempts are left.
 pub(crate) fn dead_letter(job: &Arc<Job>, reason: &str, stamp: Stamp) -> Move {
-    let mut after = ended(
-        job,
-        State::Dead {
-            failed_at: stamp.now_ms,
-        },
-        stamp,
-    );
+    let mut after = ended(job, State::Dead { failed_at: stamp.now_ms }, stamp);
     after.last_error = Some(reason.into());
     Move::end(job, Some(after), Ending::DeadLettered)
 }
 
 /// The lease ran out: at once for the next worker, or dead when out of attempts.
 pub(crate) fn expire(job: &Arc<Job>, stamp: Stamp) -> Move {
-    nack(
-        job,
-        "lease expired",
-        Backoff {
-            base_ms: 0,
-            max_ms: 0,
-        },
-        stamp,
-    )
+    nack(job, "lease expired", Backoff { base_ms: 0, max_ms: 0 }, stamp)
 }
 
 /// The process that held it is gone. Its attempt counts, and the job still stands as one that was there at open.

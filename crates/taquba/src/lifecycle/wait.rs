@@ -21,10 +21,7 @@ pub(crate) fn wake(job: &Arc<Job>, payload: Option<Bytes>, now_ms: u64) -> Optio
     }
     let mut after = job.with(State::Pending);
     after.signal_key = None;
-    after.woken = Some(Woken {
-        at: now_ms,
-        payload,
-    });
+    after.woken = Some(Woken { at: now_ms, payload });
     Some(Move::on(job, after))
 }
 
@@ -33,10 +30,7 @@ pub(crate) fn cancel(job: &Arc<Job>) -> Option<Move> {
     match &job.state {
         State::Pending | State::Scheduled { .. } => Some(Move::end(job, None, Ending::Cancelled)),
         State::Claimed(hold) => {
-            let hold = Hold {
-                cancel_requested: true,
-                ..hold.clone()
-            };
+            let hold = Hold { cancel_requested: true, ..hold.clone() };
             Some(Move::on(job, job.with(State::Claimed(hold))))
         }
         State::Done { .. } | State::Dead { .. } => None,

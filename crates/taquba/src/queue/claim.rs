@@ -53,11 +53,7 @@ impl Claim {
 
     fn take(grant: Grant) -> Result<Self> {
         let job = shape::job_record(&grant.job)?;
-        Ok(Self {
-            job,
-            number: grant.claim,
-            token: grant.token,
-        })
+        Ok(Self { job, number: grant.claim, token: grant.token })
     }
 }
 
@@ -79,11 +75,7 @@ impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
             // If the engine is gone, it has forgotten.
-            drop(
-                self.shared
-                    .mailbox
-                    .send(Request::ForgetClaims(self.queue.clone())),
-            );
+            drop(self.shared.mailbox.send(Request::ForgetClaims(self.queue.clone())));
         }
     }
 }
@@ -169,11 +161,7 @@ impl Queue {
         let queue = QueueName::new(queue)?;
         let (reply, answer) = oneshot::channel();
         self.request(&queue, max, lease, true, reply)?;
-        let mut forget = ForgetOnDrop {
-            shared: &self.shared,
-            queue: &queue,
-            armed: true,
-        };
+        let mut forget = ForgetOnDrop { shared: &self.shared, queue: &queue, armed: true };
         let grants = self.shared.answer(answer).await;
         forget.armed = false;
         take_all(grants?)
@@ -187,13 +175,8 @@ impl Queue {
         wait: bool,
         reply: oneshot::Sender<Result<Grants>>,
     ) -> Result<()> {
-        let request = ClaimRequest {
-            queue: queue.clone(),
-            max,
-            lease_ms: millis(lease),
-            wait,
-            reply,
-        };
+        let request =
+            ClaimRequest { queue: queue.clone(), max, lease_ms: millis(lease), wait, reply };
         self.shared.post(Request::Claim(request))
     }
 }

@@ -87,11 +87,7 @@ fn decide_op<T: Send + 'static>(
         // A caller that went away does not need its answer.
         drop(reply.send(value));
     });
-    Op::Decide {
-        claim,
-        reads,
-        decide: Decision { run, answer },
-    }
+    Op::Decide { claim, reads, decide: Decision { run, answer } }
 }
 
 fn unwind<T>(outcome: Outcome<T>) -> Result<T> {

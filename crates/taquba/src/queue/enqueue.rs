@@ -21,8 +21,7 @@ impl Queue {
     /// # Cancel safety
     /// Dropped while it waits for room, nothing happened; after that the job may still be enqueued.
     pub async fn enqueue(&self, queue: &str, payload: Vec<u8>) -> Result<String> {
-        self.enqueue_with(queue, payload, EnqueueOptions::default())
-            .await
+        self.enqueue_with(queue, payload, EnqueueOptions::default()).await
     }
 
     /// Enqueues a job and returns its id, or the id of the job that holds its dedup key. Durable on return.
@@ -37,20 +36,8 @@ impl Queue {
         options: EnqueueOptions,
     ) -> Result<String> {
         let job = self.shared.configs.job(queue, payload, options)?;
-        let results = self
-            .send_jobs(
-                false,
-                Prepared {
-                    jobs: vec![job],
-                    kv: Vec::new(),
-                },
-            )
-            .await?;
-        Ok(results
-            .into_iter()
-            .next()
-            .map(EnqueueResult::into_id)
-            .unwrap_or_default())
+        let results = self.send_jobs(false, Prepared { jobs: vec![job], kv: Vec::new() }).await?;
+        Ok(results.into_iter().next().map(EnqueueResult::into_id).unwrap_or_default())
     }
 
     /// Enqueues a job and applies effects in the same commit. When its dedup key is held, nothing is applied and the
@@ -87,21 +74,9 @@ impl Queue {
         limits::check("batch", payloads.len(), limits::MAX_BATCH)?;
         let size = payloads.iter().map(Vec::len).sum();
         limits::check("batch bytes", size, limits::MAX_BATCH_SIZE)?;
-        let job = |payload| {
-            self.shared
-                .configs
-                .job(queue, payload, EnqueueOptions::default())
-        };
+        let job = |payload| self.shared.configs.job(queue, payload, EnqueueOptions::default());
         let jobs = payloads.into_iter().map(job).collect::<Result<_>>()?;
-        let results = self
-            .send_jobs(
-                false,
-                Prepared {
-                    jobs,
-                    kv: Vec::new(),
-                },
-            )
-            .await?;
+        let results = self.send_jobs(false, Prepared { jobs, kv: Vec::new() }).await?;
         Ok(results.into_iter().map(EnqueueResult::into_id).collect())
     }
 
@@ -116,18 +91,8 @@ impl Queue {
     }
 
     async fn send_jobs(&self, lead: bool, what: Prepared) -> Result<Vec<EnqueueResult>> {
-        let bytes = size_of(&what)
-            + what
-                .jobs
-                .iter()
-                .map(|job| job_size(job).min(1) * 256)
-                .sum::<usize>();
-        self.shared
-            .call(Lane::Intake, bytes, |reply| Op::Enqueue {
-                lead,
-                what,
-                reply,
-            })
-            .await
+        let bytes =
+            size_of(&what) + what.jobs.iter().map(|job| job_size(job).min(1) * 256).sum::<usize>();
+        self.shared.call(Lane::Intake, bytes, |reply| Op::Enqueue { lead, what, reply }).await
     }
 }

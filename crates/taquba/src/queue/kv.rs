@@ -19,9 +19,7 @@ impl Queue {
     /// [`Error::TooLarge`](crate::Error::TooLarge), [`Error::KvValueTooLarge`](crate::Error::KvValueTooLarge);
     /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
     pub async fn kv_put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.commit_effects(SettlementEffects::default().kv_put(key, value))
-            .await
-            .map(drop)
+        self.commit_effects(SettlementEffects::default().kv_put(key, value)).await.map(drop)
     }
 
     /// Deletes a row, present or not. Durable on return.
@@ -29,9 +27,7 @@ impl Queue {
     /// # Errors
     /// As [`kv_put`](Self::kv_put).
     pub async fn kv_delete(&self, key: &[u8]) -> Result<()> {
-        self.commit_effects(SettlementEffects::default().kv_delete(key))
-            .await
-            .map(drop)
+        self.commit_effects(SettlementEffects::default().kv_delete(key)).await.map(drop)
     }
 
     /// Writes a row if it has the expected value (`None`: is absent); whether it did. Durable on return, either way.
@@ -45,9 +41,7 @@ impl Queue {
         value: &[u8],
     ) -> Result<bool> {
         let effects = SettlementEffects::default().kv_put(key, value);
-        self.kv_compare_commit(key, expected, effects)
-            .await
-            .map(|done| done.is_some())
+        self.kv_compare_commit(key, expected, effects).await.map(|done| done.is_some())
     }
 
     /// Deletes a row if it has the expected value; whether it did. Durable on return, either way.
@@ -56,9 +50,7 @@ impl Queue {
     /// As [`kv_put`](Self::kv_put).
     pub async fn kv_compare_delete(&self, key: &[u8], expected: &[u8]) -> Result<bool> {
         let effects = SettlementEffects::default().kv_delete(key);
-        self.kv_compare_commit(key, Some(expected), effects)
-            .await
-            .map(|done| done.is_some())
+        self.kv_compare_commit(key, Some(expected), effects).await.map(|done| done.is_some())
     }
 
     /// Applies effects if a row has the expected value (`None`: is absent); `None` when it has not, and then nothing
@@ -76,11 +68,7 @@ impl Queue {
         let effects = self.shared.configs.effects(effects)?;
         let compares = vec![(keys::kv(key), expected.map(Bytes::copy_from_slice))];
         let bytes = size_of(&effects);
-        let op = |reply| Op::Compare {
-            compares,
-            effects,
-            reply,
-        };
+        let op = |reply| Op::Compare { compares, effects, reply };
         self.shared.call(Lane::Intake, bytes, op).await
     }
 }

@@ -69,10 +69,7 @@ impl LeaseHandle {
     /// Returns a handle of no claim, for tests of handlers: it extends nothing and is never lost.
     #[must_use]
     pub fn detached() -> Self {
-        Self {
-            claim: None,
-            token: CancellationToken::new(),
-        }
+        Self { claim: None, token: CancellationToken::new() }
     }
 
     /// Returns the token that fires when cancellation is requested or the store is lost.
@@ -89,9 +86,7 @@ impl LeaseHandle {
         let Some((shared, claim)) = &self.claim else {
             return Ok(());
         };
-        let until = shared
-            .mono_ms()
-            .saturating_add(millis(duration.saturating_add(MARGIN)));
+        let until = shared.mono_ms().saturating_add(millis(duration.saturating_add(MARGIN)));
         shared.leases.ensure(*claim, until).map_err(refusal)
     }
 }
@@ -109,11 +104,7 @@ impl Queue {
         let shared = Arc::clone(&self.shared);
         let until = shared.mono_ms().saturating_add(millis(max_run));
         shared.leases.keep(claim.number(), until);
-        Keep {
-            shared,
-            claim: claim.number(),
-            lease,
-        }
+        Keep { shared, claim: claim.number(), lease }
     }
 }
 

@@ -21,9 +21,7 @@ impl Queue {
     /// # Errors
     /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
     pub async fn cancel(&self, id: &str) -> Result<CancelOutcome> {
-        self.cancel_with(id, SettlementEffects::default())
-            .await
-            .map(|(outcome, _)| outcome)
+        self.cancel_with(id, SettlementEffects::default()).await.map(|(outcome, _)| outcome)
     }
 
     /// As [`cancel`](Self::cancel); the effects apply only if the job is removed.
@@ -37,11 +35,7 @@ impl Queue {
     ) -> Result<(CancelOutcome, Vec<EnqueueResult>)> {
         let effects = self.shared.configs.effects(effects)?;
         let bytes = size_of(&effects);
-        let op = |reply| Op::Cancel {
-            id: id.into(),
-            effects,
-            reply,
-        };
+        let op = |reply| Op::Cancel { id: id.into(), effects, reply };
         self.shared.call(Lane::Ask, bytes, op).await
     }
 
@@ -57,11 +51,7 @@ impl Queue {
         let bytes = wake_payload.as_ref().map_or(0, Vec::len);
         limits::check("wake payload", bytes, limits::MAX_EFFECTS_SIZE)?;
         let payload = wake_payload.map(Into::into);
-        let op = |reply| Op::Wake {
-            id: id.into(),
-            payload,
-            reply,
-        };
+        let op = |reply| Op::Wake { id: id.into(), payload, reply };
         self.shared.call(Lane::Ask, bytes, op).await
     }
 
@@ -71,12 +61,7 @@ impl Queue {
     /// [`Error::JobNotFound`](crate::Error::JobNotFound); [`Error::InvalidState`](crate::Error::InvalidState) when it
     /// is not dead; else as [`cancel`](Self::cancel).
     pub async fn requeue_dead_job(&self, id: &str) -> Result<()> {
-        self.shared
-            .call(Lane::Ask, 0, |reply| Op::Requeue {
-                id: id.into(),
-                reply,
-            })
-            .await
+        self.shared.call(Lane::Ask, 0, |reply| Op::Requeue { id: id.into(), reply }).await
     }
 
     /// Signals a key of a queue: wakes the job that waits for it
@@ -97,12 +82,7 @@ impl Queue {
         limits::check("signal payload", payload.len(), limits::MAX_EFFECTS_SIZE)?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
         let bytes = payload.len();
-        let op = |reply| Op::Signal {
-            queue,
-            key,
-            payload: payload.into(),
-            reply,
-        };
+        let op = |reply| Op::Signal { queue, key, payload: payload.into(), reply };
         self.shared.call(Lane::Ask, bytes, op).await
     }
 
@@ -113,13 +93,7 @@ impl Queue {
     pub async fn clear_signal(&self, queue: &str, key: &str) -> Result<bool> {
         limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
-        self.shared
-            .call(Lane::Ask, 0, |reply| Op::ClearSignal {
-                queue,
-                key,
-                reply,
-            })
-            .await
+        self.shared.call(Lane::Ask, 0, |reply| Op::ClearSignal { queue, key, reply }).await
     }
 
     /// Returns a stream of the ids of jobs that the engine itself dead-letters on a queue from now on: a lease that

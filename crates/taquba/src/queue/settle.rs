@@ -19,9 +19,7 @@ impl Queue {
     /// # Cancel safety
     /// Dropped after it was accepted, the settlement happens all the same.
     pub async fn ack(&self, claim: &Claim) -> Result<()> {
-        self.ack_with(claim, SettlementEffects::default())
-            .await
-            .map(drop)
+        self.ack_with(claim, SettlementEffects::default()).await.map(drop)
     }
 
     /// Completes a claimed job and applies effects in the same commit; one result per enqueue. Durable on return.
@@ -33,9 +31,7 @@ impl Queue {
         claim: &Claim,
         effects: SettlementEffects,
     ) -> Result<Vec<EnqueueResult>> {
-        self.settle_now(claim, Verdict::Ack, effects)
-            .await
-            .map(results)
+        self.settle_now(claim, Verdict::Ack, effects).await.map(results)
     }
 
     /// Fails the attempt: the job is tried again after the queue's backoff, or dead-lettered when out of attempts.
@@ -44,9 +40,7 @@ impl Queue {
     /// # Errors
     /// As [`ack`](Self::ack).
     pub async fn nack(&self, claim: &Claim, error: &str) -> Result<()> {
-        self.nack_with(claim, error, SettlementEffects::default())
-            .await
-            .map(drop)
+        self.nack_with(claim, error, SettlementEffects::default()).await.map(drop)
     }
 
     /// As [`nack`](Self::nack); the effects apply only if the job is dead-lettered. Durable on return.
@@ -59,8 +53,7 @@ impl Queue {
         error: &str,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
-        self.settle_now(claim, Verdict::Nack(error.to_owned()), effects)
-            .await
+        self.settle_now(claim, Verdict::Nack(error.to_owned()), effects).await
     }
 
     /// Dead-letters a claimed job at once, whatever attempts are left. Durable on return.
@@ -68,9 +61,7 @@ impl Queue {
     /// # Errors
     /// As [`ack`](Self::ack).
     pub async fn dead_letter(&self, claim: &Claim, reason: &str) -> Result<()> {
-        self.dead_letter_with(claim, reason, SettlementEffects::default())
-            .await
-            .map(drop)
+        self.dead_letter_with(claim, reason, SettlementEffects::default()).await.map(drop)
     }
 
     /// As [`dead_letter`](Self::dead_letter), with effects in the same commit. Durable on return.
@@ -83,9 +74,7 @@ impl Queue {
         reason: &str,
         effects: SettlementEffects,
     ) -> Result<Vec<EnqueueResult>> {
-        self.settle_now(claim, Verdict::DeadLetter(reason.to_owned()), effects)
-            .await
-            .map(results)
+        self.settle_now(claim, Verdict::DeadLetter(reason.to_owned()), effects).await.map(results)
     }
 
     async fn settle_now(
@@ -96,12 +85,7 @@ impl Queue {
     ) -> Result<NackOutcome> {
         let effects = self.shared.configs.effects(effects)?;
         let (bytes, claim) = (size_of(&effects), claim.number());
-        let op = |reply| Op::Settle {
-            claim,
-            verdict,
-            effects,
-            reply,
-        };
+        let op = |reply| Op::Settle { claim, verdict, effects, reply };
         self.shared.call(Lane::Settle, bytes, op).await
     }
 
@@ -114,21 +98,13 @@ impl Queue {
     ) -> Result<NackOutcome> {
         let effects = self.shared.configs.effects(effects)?;
         let (bytes, claim) = (size_of(&effects), claim.number());
-        let op = |reply| Op::Settle {
-            claim,
-            verdict,
-            effects,
-            reply,
-        };
+        let op = |reply| Op::Settle { claim, verdict, effects, reply };
         self.shared.call_patiently(bytes, op).await
     }
 
     /// Gives a claim back: as if the job had not been claimed. No attempt is charged.
     pub(crate) fn give_back(&self, claim: &Claim) -> Result<()> {
-        self.shared
-            .post(crate::engine::request::Request::Release(vec![
-                claim.number(),
-            ]))
+        self.shared.post(crate::engine::request::Request::Release(vec![claim.number()]))
     }
 }
 

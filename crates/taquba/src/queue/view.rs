@@ -45,8 +45,7 @@ impl QueueView {
     /// [`Error::Closed`](crate::Error::Closed); [`Error::Storage`](crate::Error::Storage).
     pub async fn stats(&self, queue: &str) -> Result<QueueStats> {
         let (reply, answer) = oneshot::channel();
-        self.shared
-            .post(Request::Stats(QueueName::new(queue)?, reply))?;
+        self.shared.post(Request::Stats(QueueName::new(queue)?, reply))?;
         let counters = self.shared.answer(answer).await?;
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         Ok(QueueStats {
@@ -66,9 +65,7 @@ impl QueueView {
     pub async fn list_queues(&self) -> Result<Vec<String>> {
         let at = self.moment()?;
         let end = vec![keys::COUNTERS + 1];
-        let mut scan = at
-            .scan(Bound::Included(vec![keys::COUNTERS]), Some(end))
-            .await?;
+        let mut scan = at.scan(Bound::Included(vec![keys::COUNTERS]), Some(end)).await?;
         let mut queues = Vec::new();
         while let Some(row) = scan.next().await? {
             queues.extend(keys::queue_of(&row.key).map(str::to_owned));
@@ -158,9 +155,7 @@ impl QueueView {
         page_size: usize,
     ) -> impl Stream<Item = Result<JobRecord>> + Send + 'a {
         pages(move |cursor: Option<Vec<u8>>| async move {
-            let page = self
-                .list_jobs(queue, status, cursor.as_deref(), page_size.max(1))
-                .await?;
+            let page = self.list_jobs(queue, status, cursor.as_deref(), page_size.max(1)).await?;
             Ok((page.jobs, page.next_cursor))
         })
     }
@@ -176,10 +171,7 @@ impl QueueView {
         limit: usize,
     ) -> Result<Vec<JobRecord>> {
         let cursor = after_id.map(|id| keys::dead(queue, id));
-        Ok(self
-            .list_jobs(queue, JobStatus::Dead, cursor.as_deref(), limit)
-            .await?
-            .jobs)
+        Ok(self.list_jobs(queue, JobStatus::Dead, cursor.as_deref(), limit).await?.jobs)
     }
 
     /// Returns the value of a caller's row; `None` when it is absent.
@@ -202,8 +194,7 @@ impl QueueView {
         range: impl KvRange,
         limit: usize,
     ) -> Result<KvPage> {
-        self.scan_rows(kv_range::stored(prefix, &range), limit)
-            .await
+        self.scan_rows(kv_range::stored(prefix, &range), limit).await
     }
 
     async fn scan_rows(
@@ -221,8 +212,7 @@ impl QueueView {
                 page.more = true;
                 break;
             }
-            page.entries
-                .push((row.key.get(1..).unwrap_or_default().to_vec(), row.value));
+            page.entries.push((row.key.get(1..).unwrap_or_default().to_vec(), row.value));
         }
         Ok(page)
     }
@@ -275,10 +265,7 @@ fn claimed_page(mut jobs: Vec<Arc<Job>>, cursor: Option<&[u8]>, limit: usize) ->
         (Some(_), Some(last)) => Some(last.id().as_bytes().to_vec()),
         _ => None,
     };
-    let jobs = page
-        .into_iter()
-        .map(|job| shape::listed(job))
-        .collect::<Result<_>>()?;
+    let jobs = page.into_iter().map(|job| shape::listed(job)).collect::<Result<_>>()?;
     Ok(JobPage { jobs, next_cursor })
 }
 

@@ -23,11 +23,7 @@ struct ForgetOnDrop {
 impl Drop for ForgetOnDrop {
     fn drop(&mut self) {
         // If the engine is gone, it has forgotten.
-        drop(
-            self.shared
-                .mailbox
-                .send(Request::ForgetWatch(self.id.clone(), self.watcher)),
-        );
+        drop(self.shared.mailbox.send(Request::ForgetWatch(self.id.clone(), self.watcher)));
     }
 }
 
@@ -43,18 +39,9 @@ impl Queue {
     pub async fn wait_for_completion(&self, id: &str) -> Result<WaitOutcome> {
         let (reply, answer) = oneshot::channel();
         let (id, watcher): (JobId, _) = (id.into(), self.shared.watcher());
-        let op = Op::Watch {
-            id: Arc::clone(&id),
-            watcher,
-            reply,
-        };
-        self.shared
-            .post(Request::Command(Box::new(Command { op, room: None })))?;
-        let _forget = ForgetOnDrop {
-            shared: Arc::clone(&self.shared),
-            id,
-            watcher,
-        };
+        let op = Op::Watch { id: Arc::clone(&id), watcher, reply };
+        self.shared.post(Request::Command(Box::new(Command { op, room: None })))?;
+        let _forget = ForgetOnDrop { shared: Arc::clone(&self.shared), id, watcher };
         self.shared.answer(answer).await
     }
 
@@ -67,8 +54,6 @@ impl Queue {
         id: &str,
         timeout: Duration,
     ) -> Result<Option<WaitOutcome>> {
-        env::within(timeout, self.wait_for_completion(id))
-            .await
-            .transpose()
+        env::within(timeout, self.wait_for_completion(id)).await.transpose()
     }
 }

@@ -42,10 +42,7 @@ impl Claims {
     /// Takes a claimed job in. Its lease is to be looked at once [`check_at`](Self::check_at) says when.
     pub(crate) fn add(&mut self, job: &Arc<Job>) -> ClaimNo {
         let claim = LAST_CLAIM.fetch_add(1, Ordering::Relaxed) + 1;
-        let held = Held {
-            job: Arc::clone(job),
-            check_mono_ms: u64::MAX,
-        };
+        let held = Held { job: Arc::clone(job), check_mono_ms: u64::MAX };
         self.held.insert(claim, held);
         self.by_order.insert(job.body.order, claim);
         claim

@@ -17,10 +17,7 @@ const RANDOM_BITS: u32 = 80;
 impl Ids {
     /// Continues after `last`. `entropy` gives 80 random bits.
     pub(crate) fn after(last: u128, entropy: fn() -> u128) -> Self {
-        Self {
-            last: Mutex::new(last),
-            entropy,
-        }
+        Self { last: Mutex::new(last), entropy }
     }
 
     /// The next id, as its number.
@@ -55,10 +52,8 @@ mod tests {
     #[test]
     fn ids_rise_while_the_clock_repeats_and_steps_back() {
         let ids = Ids::after(0, || 7);
-        let made: Vec<String> = [5, 5, 6, 1, 0, 7]
-            .into_iter()
-            .map(|now| text(ids.next(now)))
-            .collect();
+        let made: Vec<String> =
+            [5, 5, 6, 1, 0, 7].into_iter().map(|now| text(ids.next(now))).collect();
         let mut sorted = made.clone();
         sorted.sort();
         sorted.dedup();

@@ -113,9 +113,7 @@ impl Leases {
 
     /// Moves the end of a claim's lease to `until_mono_ms` if it is earlier.
     pub(crate) fn ensure(&self, claim: ClaimNo, until_mono_ms: u64) -> Result<(), Ended> {
-        self.change(claim, |lease| {
-            lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms)
-        })
+        self.change(claim, |lease| lease.expires_mono_ms = lease.expires_mono_ms.max(until_mono_ms))
     }
 
     fn change<T>(&self, claim: ClaimNo, change: impl FnOnce(&mut Lease) -> T) -> Result<T, Ended> {
@@ -177,19 +175,14 @@ impl Leases {
     pub(crate) fn claimed_in(&self, queue: &str) -> Vec<Arc<Job>> {
         let table = self.table();
         let jobs = table.leases.values().map(|lease| &lease.job);
-        jobs.filter(|job| **job.queue() == *queue)
-            .map(Arc::clone)
-            .collect()
+        jobs.filter(|job| **job.queue() == *queue).map(Arc::clone).collect()
     }
 
     /// Ends a claim if its lease ran out by `now`, and fires its token; true when it did. Judged and ended under one lock: from then on
     /// renewals answer that it is lost, so an expiry that is about to commit cannot be overtaken by a renewal.
     pub(crate) fn expire(&self, claim: ClaimNo, now_mono_ms: u64) -> bool {
         let mut table = self.table();
-        let Some(lease) = table
-            .leases
-            .get(&claim)
-            .filter(|lease| lease.ends() <= now_mono_ms)
+        let Some(lease) = table.leases.get(&claim).filter(|lease| lease.ends() <= now_mono_ms)
         else {
             return false;
         };

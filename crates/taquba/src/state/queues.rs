@@ -30,19 +30,13 @@ pub(crate) struct Band {
 
 impl Band {
     fn new(window: Window<u64>, stored_low: Option<u64>) -> Self {
-        Self {
-            window,
-            stored_low,
-            held_back: BTreeSet::new(),
-        }
+        Self { window, stored_low, held_back: BTreeSet::new() }
     }
 
     /// The order number that no pending row of the store lies below; `None` when it has none.
     fn low(&self) -> Option<u64> {
         let held = self.held_back.first().copied();
-        self.window
-            .low()
-            .map_or(held, |low| Some(held.map_or(low, |held| held.min(low))))
+        self.window.low().map_or(held, |low| Some(held.map_or(low, |held| held.min(low))))
     }
 }
 
@@ -94,18 +88,10 @@ impl Queues {
     pub(crate) fn restore(&mut self, name: QueueName, counters: Counters, lows: Vec<(u32, u64)>) {
         let unloaded = counters.pending > 0;
         let bands = lows.into_iter().map(|(priority, low)| {
-            let window = if unloaded {
-                Window::unloaded(low)
-            } else {
-                Window::empty()
-            };
+            let window = if unloaded { Window::unloaded(low) } else { Window::empty() };
             (priority, Band::new(window, Some(low)))
         });
-        let state = QueueState {
-            counters,
-            held_back: 0,
-            bands: bands.collect(),
-        };
+        let state = QueueState { counters, held_back: 0, bands: bands.collect() };
         self.queues.insert(name, state);
     }
 
@@ -131,14 +117,7 @@ impl Queues {
             .entry(job.body.priority)
             .or_insert_with(|| Band::new(Window::empty(), None));
         let before = band.window.bytes();
-        band.window.insert(
-            job.body.order,
-            Entry {
-                job: Arc::clone(job),
-                ready_round,
-            },
-            cap,
-        );
+        band.window.insert(job.body.order, Entry { job: Arc::clone(job), ready_round }, cap);
         self.bytes = self.bytes + band.window.bytes() - before;
         if band.stored_low.is_none_or(|low| job.body.order < low) {
             self.moved.insert((job.queue().clone(), job.body.priority));
@@ -157,10 +136,8 @@ impl Queues {
         band.window.remove(job.body.order);
         self.bytes = self.bytes + band.window.bytes() - before;
         let low = band.low();
-        if low.is_none_or(|low| {
-            band.stored_low
-                .is_some_and(|s| low >= s.saturating_add(LOW_SLACK))
-        }) {
+        if low.is_none_or(|low| band.stored_low.is_some_and(|s| low >= s.saturating_add(LOW_SLACK)))
+        {
             self.moved.insert((job.queue().clone(), job.body.priority));
         }
     }
@@ -187,10 +164,7 @@ impl Queues {
 
     /// How many jobs of a queue are in each state.
     pub(crate) fn counters(&self, name: &str) -> Counters {
-        self.queues
-            .get(name)
-            .map(|queue| queue.counters)
-            .unwrap_or_default()
+        self.queues.get(name).map(|queue| queue.counters).unwrap_or_default()
     }
 
     /// The next job in line whose row is durable. A band that may have earlier jobs in the store hides later bands.
@@ -231,10 +205,7 @@ impl Queues {
         priority: u32,
         change: impl FnOnce(&mut Window<u64>),
     ) {
-        let band = self
-            .queues
-            .get_mut(name)
-            .and_then(|queue| queue.bands.get_mut(&priority));
+        let band = self.queues.get_mut(name).and_then(|queue| queue.bands.get_mut(&priority));
         if let Some(band) = band {
             let before = band.window.bytes();
             change(&mut band.window);
@@ -248,11 +219,7 @@ impl Queues {
     }
 
     fn cap(&self) -> usize {
-        if self.bytes > PLENTY {
-            BAND_BYTES_SCARCE
-        } else {
-            self.band_bytes.unwrap_or(BAND_BYTES)
-        }
+        if self.bytes > PLENTY { BAND_BYTES_SCARCE } else { self.band_bytes.unwrap_or(BAND_BYTES) }
     }
 
     /// The counter rows to write with this round.
@@ -287,22 +254,14 @@ impl Queues {
             let low = band.low();
             if low.is_none() && bands > IDLE_BANDS {
                 queue.bands.remove(&priority);
-                rows.push(LowRow {
-                    queue: name,
-                    priority,
-                    low: None,
-                });
+                rows.push(LowRow { queue: name, priority, low: None });
                 continue;
             }
             let low = low.unwrap_or(next_order);
             let raised = |stored: u64| low < stored || low >= stored.saturating_add(LOW_SLACK);
             if band.stored_low.is_none_or(raised) {
                 band.stored_low = Some(low);
-                rows.push(LowRow {
-                    queue: name,
-                    priority,
-                    low: Some(low),
-                });
+                rows.push(LowRow { queue: name, priority, low: Some(low) });
             }
         }
         rows

@@ -95,16 +95,12 @@ impl Reservations {
 
     /// Whether `ticket`'s facts are out of date; asking makes it clean for the next read.
     pub(crate) fn take_stale(&mut self, ticket: Ticket) -> bool {
-        self.held
-            .get_mut(&ticket)
-            .is_some_and(|held| std::mem::take(&mut held.stale))
+        self.held.get_mut(&ticket).is_some_and(|held| std::mem::take(&mut held.stale))
     }
 
     /// Whether `ticket` holds all of `keys`.
     pub(crate) fn holds(&self, ticket: Ticket, keys: &[Key]) -> bool {
-        self.held
-            .get(&ticket)
-            .is_some_and(|held| keys.iter().all(|key| held.keys.contains(key)))
+        self.held.get(&ticket).is_some_and(|held| keys.iter().all(|key| held.keys.contains(key)))
     }
 
     /// Lets go of everything; answers the tickets that are first in all their lines now.

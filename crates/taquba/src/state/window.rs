@@ -76,10 +76,7 @@ impl<K: Position> Window<K> {
 
     /// A window onto rows that lie at `from` or later, none of them loaded yet.
     pub(crate) fn unloaded(from: K) -> Self {
-        Self {
-            loaded_to: Some(from),
-            ..Self::empty()
-        }
+        Self { loaded_to: Some(from), ..Self::empty() }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -94,12 +91,7 @@ impl<K: Position> Window<K> {
     /// The position that no live row lies below; `None` when there is no live row.
     pub(crate) fn low(&self) -> Option<K> {
         let logged = self.scan.as_ref().map(|scan| scan.from);
-        self.entries
-            .keys()
-            .next()
-            .copied()
-            .or(logged)
-            .or(self.loaded_to)
+        self.entries.keys().next().copied().or(logged).or(self.loaded_to)
     }
 
     /// The first job in memory, ready or not.
@@ -157,10 +149,7 @@ impl<K: Position> Window<K> {
         if self.nothing_ready_at == Some(durable_round) {
             return None;
         }
-        let ready = self
-            .entries
-            .values()
-            .find(|entry| entry.ready_round <= durable_round);
+        let ready = self.entries.values().find(|entry| entry.ready_round <= durable_round);
         if ready.is_none() {
             self.nothing_ready_at = Some(durable_round);
         }
@@ -178,10 +167,7 @@ impl<K: Position> Window<K> {
             return None;
         }
         let from = self.loaded_to?;
-        self.scan = Some(Scan {
-            from,
-            log: BTreeMap::new(),
-        });
+        self.scan = Some(Scan { from, log: BTreeMap::new() });
         Some(from)
     }
 

@@ -21,10 +21,7 @@ pub(crate) struct StoreClock {
 impl StoreClock {
     /// A clock of a host whose own lags the real one this much.
     pub(crate) fn behind(behind_ms: u64) -> Self {
-        Self {
-            floor_ms: AtomicU64::new(0),
-            behind_ms,
-        }
+        Self { floor_ms: AtomicU64::new(0), behind_ms }
     }
 
     /// The time, in milliseconds since the Unix epoch.

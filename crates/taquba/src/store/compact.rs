@@ -60,11 +60,7 @@ pub(crate) async fn compact(store: &Store) -> Result<()> {
 /// Deletes objects that nothing names any more.
 pub(crate) async fn collect(location: &Location) -> Result<()> {
     let directory = || {
-        Some(GarbageCollectorDirectoryOptions {
-            interval: None,
-            min_age: MIN_AGE,
-            dry_run: false,
-        })
+        Some(GarbageCollectorDirectoryOptions { interval: None, min_age: MIN_AGE, dry_run: false })
     };
     let options = GarbageCollectorOptions {
         manifest_options: directory(),

@@ -47,11 +47,7 @@ impl Location {
         request_timeout: Duration,
     ) -> Self {
         let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
-        Self {
-            path: path.to_owned(),
-            main: bound(main),
-            wal: wal.map(bound),
-        }
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
     }
 }
 
@@ -79,11 +75,7 @@ impl Store {
         };
         let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
         clock.raise(last_tick);
-        Ok(Self {
-            db,
-            clock,
-            location,
-        })
+        Ok(Self { db, clock, location })
     }
 
     async fn build(location: &Location, clock: &Arc<StoreClock>) -> Result<Db, slatedb::Error> {
@@ -100,10 +92,7 @@ impl Store {
             ..Settings::default()
         };
         let cache = |bytes| {
-            let options = MokaCacheOptions {
-                max_capacity: bytes,
-                ..MokaCacheOptions::default()
-            };
+            let options = MokaCacheOptions { max_capacity: bytes, ..MokaCacheOptions::default() };
             Arc::new(MokaCache::new_with_opts(options)) as Arc<dyn slatedb::db_cache::DbCache>
         };
         let cache = SplitCache::new()
@@ -132,9 +121,7 @@ impl Store {
 
     /// Writes the memtable to the object store, so that replay starts after it.
     pub(crate) async fn flush_memtable(&self) -> Result<()> {
-        let options = FlushOptions {
-            flush_type: FlushType::MemTable,
-        };
+        let options = FlushOptions { flush_type: FlushType::MemTable };
         Ok(self.db.flush_with_options(options).await?)
     }
 
@@ -149,16 +136,12 @@ impl Store {
 
     /// A view of one moment, for reads that must fit together.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot {
-            inner: self.db.snapshot()?,
-        })
+        Ok(Snapshot { inner: self.db.snapshot()? })
     }
 
     /// Durability and the end of the store.
     pub(crate) fn progress(&self) -> Progress {
-        Progress {
-            status: self.db.subscribe(),
-        }
+        Progress { status: self.db.subscribe() }
     }
 
     /// Closes without a last memtable flush: everything is in the log already.
@@ -169,9 +152,7 @@ impl Store {
 }
 
 fn read_ahead() -> ScanOptions {
-    ScanOptions::default()
-        .with_read_ahead_bytes(1_024 * 1_024)
-        .with_max_fetch_tasks(4)
+    ScanOptions::default().with_read_ahead_bytes(1_024 * 1_024).with_max_fetch_tasks(4)
 }
 
 /// One moment of the store.
@@ -187,9 +168,7 @@ impl Snapshot {
     /// Rows from `from` to before `to` (`None`: to the end of all keys), reading ahead.
     pub(crate) async fn scan(&self, from: Bound<Vec<u8>>, to: Option<Vec<u8>>) -> Result<Scan> {
         let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
-        Ok(Scan::new(
-            self.inner.scan_with_options(range, &read_ahead()).await?,
-        ))
+        Ok(Scan::new(self.inner.scan_with_options(range, &read_ahead()).await?))
     }
 }
 

@@ -45,9 +45,7 @@ async fn bound<T>(
     what: &'static str,
     call: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    env::within(limit, call)
-        .await
-        .unwrap_or_else(|| Err(late(what, limit)))
+    env::within(limit, call).await.unwrap_or_else(|| Err(late(what, limit)))
 }
 
 fn late(what: &'static str, limit: Duration) -> Error {
@@ -87,8 +85,7 @@ impl ObjectStore for Deadline {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.bound("PUT", self.inner.put_opts(at, payload, opts))
-            .await
+        self.bound("PUT", self.inner.put_opts(at, payload, opts)).await
     }
 
     async fn put_multipart_opts(
@@ -96,13 +93,8 @@ impl ObjectStore for Deadline {
         at: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = self
-            .bound("multipart PUT", self.inner.put_multipart_opts(at, opts))
-            .await?;
-        Ok(Box::new(Upload {
-            inner: upload,
-            limit: self.limit,
-        }))
+        let upload = self.bound("multipart PUT", self.inner.put_multipart_opts(at, opts)).await?;
+        Ok(Box::new(Upload { inner: upload, limit: self.limit }))
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
@@ -117,8 +109,7 @@ impl ObjectStore for Deadline {
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.bound("ranged GET", self.inner.get_ranges(at, ranges))
-            .await
+        self.bound("ranged GET", self.inner.get_ranges(at, ranges)).await
     }
 
     fn delete_stream(
@@ -137,26 +128,19 @@ impl ObjectStore for Deadline {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        bound_stream(
-            self.limit,
-            "LIST",
-            self.inner.list_with_offset(prefix, offset),
-        )
+        bound_stream(self.limit, "LIST", self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.bound("LIST", self.inner.list_with_delimiter(prefix))
-            .await
+        self.bound("LIST", self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.bound("COPY", self.inner.copy_opts(from, to, options))
-            .await
+        self.bound("COPY", self.inner.copy_opts(from, to, options)).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.bound("RENAME", self.inner.rename_opts(from, to, options))
-            .await
+        self.bound("RENAME", self.inner.rename_opts(from, to, options)).await
     }
 }
 

@@ -53,20 +53,12 @@ pub(crate) fn attach(job: Job, size: u64, bytes: Option<Bytes>) -> Job {
         payload: Payload::Apart { size, bytes },
         ..*job.body
     };
-    Job {
-        body: Arc::new(body),
-        ..job
-    }
+    Job { body: Arc::new(body), ..job }
 }
 
 /// All claims. Slots are reused, so this is as long as the most jobs that were ever claimed at once.
 pub(crate) async fn claims(at: &Snapshot) -> Result<Vec<ClaimRow>> {
-    let mut scan = at
-        .scan(
-            Bound::Included(vec![keys::CLAIM]),
-            Some(vec![keys::CLAIM + 1]),
-        )
-        .await?;
+    let mut scan = at.scan(Bound::Included(vec![keys::CLAIM]), Some(vec![keys::CLAIM + 1])).await?;
     let mut claims = Vec::new();
     while let Some(Row { key, value, .. }) = scan.next().await? {
         match record::decode_claim(&key, value) {

@@ -36,10 +36,7 @@ fn job(payload: Payload, state: State) -> Job {
         dedup: Some("d".into()),
         cancel_requested: true,
         signal_key: Some("s".into()),
-        woken: Some(Woken {
-            at: 5,
-            payload: Some(Bytes::from_static(b"w")),
-        }),
+        woken: Some(Woken { at: 5, payload: Some(Bytes::from_static(b"w")) }),
         state,
     }
 }
@@ -50,19 +47,13 @@ fn inline() -> Payload {
 
 #[test]
 fn keys_have_these_bytes() {
-    let place = Place {
-        priority: 1_000,
-        order: 7,
-    };
+    let place = Place { priority: 1_000, order: 7 };
     let keys = [
         show(&keys::ready("mail", place)),
         show(&keys::payload("mail", place)),
         show(&keys::scheduled(300, 7)),
         show(&keys::claim(1)),
-        show(&keys::main(&job(
-            inline(),
-            State::Done { completed_at: 300 },
-        ))),
+        show(&keys::main(&job(inline(), State::Done { completed_at: 300 }))),
         show(&keys::dead("mail", "01J")),
         show(&keys::index("01J")),
         show(&keys::dedup("mail", "d")),
@@ -94,10 +85,7 @@ fn keys_have_these_bytes() {
 
 #[test]
 fn job_records_have_these_bytes_and_come_back() {
-    let apart = Payload::Apart {
-        size: 600,
-        bytes: None,
-    };
+    let apart = Payload::Apart { size: 600, bytes: None };
     let cases = [
         (
             job(inline(), State::Pending),
@@ -125,62 +113,32 @@ fn job_records_have_these_bytes_and_come_back() {
 
 #[test]
 fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
-    let hold = Hold {
-        slot: Some(1),
-        claimed_at: 300,
-        cancel_requested: true,
-    };
+    let hold = Hold { slot: Some(1), claimed_at: 300, cancel_requested: true };
     let claimed = job(inline(), State::Claimed(hold.clone()));
-    assert_eq!(
-        encode_job(&claimed),
-        encode_job(&job(inline(), State::Pending))
-    );
+    assert_eq!(encode_job(&claimed), encode_job(&job(inline(), State::Pending)));
     let row = encode_claim(&claimed, &hold);
     assert_eq!(
         show(&row),
         r"\x01\x01\xac\x02P\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07"
     );
     let main = keys::main(&claimed);
-    assert_eq!(
-        decode_claim(&keys::claim(1), row),
-        Ok(ClaimRow { hold, main })
-    );
+    assert_eq!(decode_claim(&keys::claim(1), row), Ok(ClaimRow { hold, main }));
 }
 
 #[test]
 fn counters_and_the_mark_have_these_bytes_and_come_back() {
-    let counters = Counters {
-        pending: 1,
-        scheduled: 2,
-        claimed: 3,
-        done: 300,
-        dead: 4,
-    };
+    let counters = Counters { pending: 1, scheduled: 2, claimed: 3, done: 300, dead: 4 };
     assert_eq!(show(&counters.encode()), r"\x01\x01\x02\x03\xac\x02\x04");
     assert_eq!(Counters::decode(counters.encode()), Ok(counters));
-    let mark = Mark {
-        time_ms: 300,
-        id: 9,
-        order: 7,
-        epoch: 2,
-    };
+    let mark = Mark { time_ms: 300, id: 9, order: 7, epoch: 2 };
     let bytes = mark.encode();
-    assert_eq!(
-        show(&bytes),
-        format!(r"\x01\xac\x02{}\t\x07\x02", r"\x00".repeat(15))
-    );
+    assert_eq!(show(&bytes), format!(r"\x01\xac\x02{}\t\x07\x02", r"\x00".repeat(15)));
     assert_eq!(Mark::decode(bytes), Ok(mark));
 }
 
 #[test]
 fn damaged_records_are_refused_and_never_panic() {
-    let whole = encode_job(&job(
-        Payload::Apart {
-            size: 600,
-            bytes: None,
-        },
-        State::Pending,
-    ));
+    let whole = encode_job(&job(Payload::Apart { size: 600, bytes: None }, State::Pending));
     for end in 0..whole.len() {
         assert!(decode_job(whole.slice(..end)).is_err(), "cut at {end}");
     }

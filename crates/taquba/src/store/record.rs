@@ -55,10 +55,7 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
     }
     put_bytes(&mut out, body.id.as_bytes());
     put_bytes(&mut out, body.queue.as_bytes());
-    for text in [&job.last_error, &job.dedup, &job.signal_key]
-        .into_iter()
-        .flatten()
-    {
+    for text in [&job.last_error, &job.dedup, &job.signal_key].into_iter().flatten() {
         put_bytes(&mut out, text.as_bytes());
     }
     if let Some(woken) = &job.woken {
@@ -77,10 +74,7 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
 
 fn flags(job: &Job) -> u64 {
     let apart = matches!(job.body.payload, Payload::Apart { .. });
-    let with_payload = job
-        .woken
-        .as_ref()
-        .is_some_and(|woken| woken.payload.is_some());
+    let with_payload = job.woken.as_ref().is_some_and(|woken| woken.payload.is_some());
     [
         (job.last_error.is_some(), HAS_ERROR),
         (job.dedup.is_some(), HAS_DEDUP),
@@ -121,11 +115,7 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
     let id = r.text()?;
     let queue = QueueName::new(r.text()?).map_err(|_| "its queue name is too long")?;
     let mut text = |flag| -> Result<Option<Arc<str>>, Malformed> {
-        if flags & flag == 0 {
-            Ok(None)
-        } else {
-            Ok(Some(r.text()?.into()))
-        }
+        if flags & flag == 0 { Ok(None) } else { Ok(Some(r.text()?.into())) }
     };
     let (last_error, dedup, signal_key) =
         (text(HAS_ERROR)?, text(HAS_DEDUP)?, text(HAS_SIGNAL_KEY)?);
@@ -139,16 +129,8 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         r.end()?;
         Payload::Apart { size, bytes: None }
     };
-    let body = Body {
-        id: id.into(),
-        queue,
-        priority,
-        order,
-        enqueued_at,
-        max_attempts,
-        headers,
-        payload,
-    };
+    let body =
+        Body { id: id.into(), queue, priority, order, enqueued_at, max_attempts, headers, payload };
     Ok(Job {
         body: Arc::new(body),
         attempts,
@@ -167,11 +149,7 @@ fn decode_woken(r: &mut Reader, flags: u64) -> Result<Option<Woken>, Malformed> 
         return Ok(None);
     }
     let at = r.u64()?;
-    let payload = if flags & WOKEN_WITH_PAYLOAD == 0 {
-        None
-    } else {
-        Some(r.bytes()?)
-    };
+    let payload = if flags & WOKEN_WITH_PAYLOAD == 0 { None } else { Some(r.bytes()?) };
     Ok(Some(Woken { at, payload }))
 }
 
@@ -206,14 +184,7 @@ pub(crate) fn decode_claim(key: &[u8], value: Bytes) -> Result<ClaimRow, Malform
     version(&mut r)?;
     let cancel_requested = r.u8()? != 0;
     let claimed_at = r.u64()?;
-    Ok(ClaimRow {
-        hold: Hold {
-            slot: Some(slot),
-            claimed_at,
-            cancel_requested,
-        },
-        main: r.rest(),
-    })
+    Ok(ClaimRow { hold: Hold { slot: Some(slot), claimed_at, cancel_requested }, main: r.rest() })
 }
 
 /// How many jobs of a queue are in each state.
@@ -241,13 +212,7 @@ impl Counters {
 
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = vec![VERSION];
-        for number in [
-            self.pending,
-            self.scheduled,
-            self.claimed,
-            self.done,
-            self.dead,
-        ] {
+        for number in [self.pending, self.scheduled, self.claimed, self.done, self.dead] {
             put_u64(&mut out, number);
         }
         out.into()
@@ -299,12 +264,7 @@ impl Mark {
             .try_into()
             .map(u128::from_be_bytes)
             .map_err(|_| "it ends early")?;
-        let mark = Self {
-            time_ms,
-            id,
-            order: r.u64()?,
-            epoch: r.u64()?,
-        };
+        let mark = Self { time_ms, id, order: r.u64()?, epoch: r.u64()? };
         r.end()?;
         Ok(mark)
     }
@@ -317,10 +277,7 @@ pub(crate) fn encode_low(at: u64) -> Bytes {
 
 /// Decodes a low-water row.
 pub(crate) fn decode_low(value: &[u8]) -> Result<u64, Malformed> {
-    value
-        .try_into()
-        .map(u64::from_be_bytes)
-        .map_err(|_| "it is not 8 bytes")
+    value.try_into().map(u64::from_be_bytes).map_err(|_| "it is not 8 bytes")
 }
 
 /// Encodes headers, sorted by name so that equal headers are equal bytes.

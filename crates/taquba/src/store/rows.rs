@@ -106,45 +106,30 @@ fn claim_row(job: &Job) -> Row {
 
 fn dedup_row(job: &Job) -> Row {
     let key = job.owned_dedup()?;
-    Some((
-        keys::dedup(job.queue(), key),
-        Bytes::copy_from_slice(job.id().as_bytes()),
-    ))
+    Some((keys::dedup(job.queue(), key), Bytes::copy_from_slice(job.id().as_bytes())))
 }
 
 fn wait_row(job: &Job) -> Row {
     let key = job.awaited_signal()?;
-    Some((
-        keys::wait(job.queue(), key),
-        Bytes::copy_from_slice(job.id().as_bytes()),
-    ))
+    Some((keys::wait(job.queue(), key), Bytes::copy_from_slice(job.id().as_bytes())))
 }
 
 /// A large payload's row is written once and goes with the job; a side without the bytes at hand never rewrites it.
 fn payload_row(job: &Job) -> Row {
     match &job.body.payload {
         Payload::Inline(_) => None,
-        Payload::Apart { bytes, .. } => Some((
-            keys::payload(job.queue(), job.place()),
-            bytes.clone().unwrap_or_default(),
-        )),
+        Payload::Apart { bytes, .. } => {
+            Some((keys::payload(job.queue(), job.place()), bytes.clone().unwrap_or_default()))
+        }
     }
 }
 
 /// Counts one move.
 pub(crate) fn count(change: &Move, counters: &mut Counters) {
-    if let Some(counter) = change
-        .before
-        .as_ref()
-        .and_then(|job| counters.of(&job.state))
-    {
+    if let Some(counter) = change.before.as_ref().and_then(|job| counters.of(&job.state)) {
         *counter = counter.saturating_sub(1);
     }
-    if let Some(counter) = change
-        .after
-        .as_ref()
-        .and_then(|job| counters.of(&job.state))
-    {
+    if let Some(counter) = change.after.as_ref().and_then(|job| counters.of(&job.state)) {
         *counter += 1;
     }
     if change.ending == Some(Ending::Completed) {

@@ -27,10 +27,6 @@ impl Scan {
     /// The next row; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Row>> {
         let row = self.inner.next().await?;
-        Ok(row.map(|row| Row {
-            key: row.key,
-            value: row.value,
-            seq: row.seq,
-        }))
+        Ok(row.map(|row| Row { key: row.key, value: row.value, seq: row.seq }))
     }
 }

@@ -13,11 +13,7 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
     let mut record = JobRecord {
         id: body.id.as_ref().to_owned(),
         queue: body.queue.clone(),
-        payload: body
-            .payload
-            .bytes()
-            .map(|bytes| bytes.to_vec())
-            .unwrap_or_default(),
+        payload: body.payload.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default(),
         payload_ref: None,
         headers,
         status: JobStatus::Pending,
@@ -33,11 +29,7 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         failed_at: None,
         cancel_requested: job.wants_cancel(),
         woken_at: job.woken.as_ref().map(|woken| woken.at),
-        wake_payload: job
-            .woken
-            .as_ref()
-            .and_then(|w| w.payload.as_ref())
-            .map(|p| p.to_vec()),
+        wake_payload: job.woken.as_ref().and_then(|w| w.payload.as_ref()).map(|p| p.to_vec()),
     };
     match &job.state {
         State::Pending => {}

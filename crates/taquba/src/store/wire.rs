@@ -90,11 +90,7 @@ impl Reader {
 
     /// Refuses left-over bytes.
     pub(crate) fn end(self) -> Result<(), Malformed> {
-        if self.is_empty() {
-            Ok(())
-        } else {
-            Err("it goes on past its end")
-        }
+        if self.is_empty() { Ok(()) } else { Err("it goes on past its end") }
     }
 }
 

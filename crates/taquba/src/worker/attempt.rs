@@ -32,9 +32,7 @@ pub(super) async fn handle<H: Handler>(
 ) -> Settlement {
     let lease = queue.lease_handle(claim);
     let _keep = queue.keep(claim, max_run, queue.queue_lease_duration(&claim.queue));
-    let handled = AssertUnwindSafe(handler.handle(claim, &lease))
-        .catch_unwind()
-        .await;
+    let handled = AssertUnwindSafe(handler.handle(claim, &lease)).catch_unwind().await;
     handled.unwrap_or_else(|panic| {
         let message = panic_message(panic.as_ref());
         tracing::error!(job = %claim.id, queue = %claim.queue, message, "handler panicked");
@@ -47,25 +45,21 @@ pub(super) async fn handle<H: Handler>(
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }
 
 /// Settles a claim as its handler said.
 pub(super) async fn settle(queue: &Queue, claim: &Claim, settlement: Settlement) -> Result<()> {
     let settled = match settlement {
-        Settlement::Ack(effects) => queue
-            .settle_patiently(claim, Verdict::Ack, effects)
-            .await
-            .map(drop),
-        Settlement::Nack { error, effects } => queue
-            .settle_patiently(claim, Verdict::Nack(error), effects)
-            .await
-            .map(drop),
-        Settlement::DeadLetter { reason, effects } => queue
-            .settle_patiently(claim, Verdict::DeadLetter(reason), effects)
-            .await
-            .map(drop),
+        Settlement::Ack(effects) => {
+            queue.settle_patiently(claim, Verdict::Ack, effects).await.map(drop)
+        }
+        Settlement::Nack { error, effects } => {
+            queue.settle_patiently(claim, Verdict::Nack(error), effects).await.map(drop)
+        }
+        Settlement::DeadLetter { reason, effects } => {
+            queue.settle_patiently(claim, Verdict::DeadLetter(reason), effects).await.map(drop)
+        }
         Settlement::Decide { reads, decide } => {
             queue.settle_decided_patiently(claim, reads, decide).await
         }
@@ -87,10 +81,7 @@ pub(super) async fn settle(queue: &Queue, claim: &Claim, settlement: Settlement)
 async fn fail(queue: &Queue, claim: &Claim, refused: &Error) -> Result<()> {
     tracing::error!(job = %claim.id, queue = %claim.queue, error = %refused, "settlement refused");
     let error = Verdict::Nack(format!("settlement refused: {refused}"));
-    match queue
-        .settle_patiently(claim, error, SettlementEffects::default())
-        .await
-    {
+    match queue.settle_patiently(claim, error, SettlementEffects::default()).await {
         Err(error @ Error::Closed(_)) => Err(error),
         Err(error) => {
             tracing::warn!(job = %claim.id, %error, "the failed attempt could not be recorded");

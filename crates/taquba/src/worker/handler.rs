@@ -121,14 +121,8 @@ fn settlement(result: Result<SettlementEffects, WorkerError>) -> Settlement {
         Err(error) => (error, SettlementEffects::default()),
     };
     if error.is::<PermanentFailure>() {
-        Settlement::DeadLetter {
-            reason: error.to_string(),
-            effects,
-        }
+        Settlement::DeadLetter { reason: error.to_string(), effects }
     } else {
-        Settlement::Nack {
-            error: error.to_string(),
-            effects,
-        }
+        Settlement::Nack { error: error.to_string(), effects }
     }
 }

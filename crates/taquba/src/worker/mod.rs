@@ -33,9 +33,7 @@ impl PermanentFailure {
     /// Creates one.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-        }
+        Self { reason: reason.into() }
     }
 }
 
@@ -52,10 +50,7 @@ impl FailWith {
     /// Creates one.
     #[must_use]
     pub fn new(error: impl Into<WorkerError>, effects: SettlementEffects) -> Self {
-        Self {
-            error: error.into(),
-            effects,
-        }
+        Self { error: error.into(), effects }
     }
 }
 
@@ -91,11 +86,7 @@ pub trait Worker: Send + Sync {
         job: &JobRecord,
         lease: &LeaseHandle,
     ) -> impl Future<Output = Result<SettlementEffects, WorkerError>> + Send {
-        async {
-            self.process(job, lease)
-                .await
-                .map(|()| SettlementEffects::default())
-        }
+        async { self.process(job, lease).await.map(|()| SettlementEffects::default()) }
     }
 }
 

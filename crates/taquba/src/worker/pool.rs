@@ -59,10 +59,7 @@ pub async fn run_claim_handler<H: ClaimHandler, F: Future<Output = ()>>(
     _poll: Duration,
     shutdown: F,
 ) -> Result<()> {
-    let options = WorkerOptions {
-        concurrency,
-        ..WorkerOptions::default()
-    };
+    let options = WorkerOptions { concurrency, ..WorkerOptions::default() };
     run_claim_handler_with(queue, name, handler, options, shutdown).await
 }
 
@@ -80,10 +77,7 @@ pub async fn run_claim_handler_with<H: ClaimHandler, F: Future<Output = ()>>(
     options: WorkerOptions,
     shutdown: F,
 ) -> Result<()> {
-    assert!(
-        options.concurrency > 0,
-        "a worker needs a concurrency of at least 1"
-    );
+    assert!(options.concurrency > 0, "a worker needs a concurrency of at least 1");
     let mut pool = Pool {
         queue,
         handler,
@@ -121,12 +115,8 @@ impl<H: ClaimHandler> Pool<'_, H> {
         let queue = Arc::clone(self.queue);
         loop {
             // One claim call at a time, kept until it is answered: dropping it would give its jobs back.
-            let mut claims = pin!(claim(
-                &queue,
-                name,
-                Arc::clone(&self.slots),
-                Arc::clone(&self.room)
-            ));
+            let mut claims =
+                pin!(claim(&queue, name, Arc::clone(&self.slots), Arc::clone(&self.room)));
             let placed = loop {
                 tokio::select! {
                     biased;
@@ -159,11 +149,7 @@ impl<H: ClaimHandler> Pool<'_, H> {
 
     /// Lets running jobs finish; past the limit, or when the store is lost, they are told to stop and given back.
     async fn drain(&mut self, lost: bool) -> Result<()> {
-        let limit = if lost {
-            Duration::ZERO
-        } else {
-            self.options.drain_limit
-        };
+        let limit = if lost { Duration::ZERO } else { self.options.drain_limit };
         let finish = async {
             while let Some(done) = self.tasks.join_next_with_id().await {
                 finished(done, &mut self.claims)?;
@@ -214,9 +200,7 @@ async fn claim(
         rooms.merge(more_rooms);
         free.merge(more_free);
     }
-    let claims = queue
-        .claim_batch_with_wait(name, free.num_permits(), lease)
-        .await?;
+    let claims = queue.claim_batch_with_wait(name, free.num_permits(), lease).await?;
     let placed = claims.into_iter().filter_map(|claim| {
         // As many claims as permits at most were asked for.
         Some((claim, free.split(1)?, rooms.split(1)?))
@@ -275,11 +259,8 @@ pub(super) async fn run_sequential<H: Handler>(
                 () = &mut shutdown => {}
                 () = lost(queue) => {}
             }
-            let limit = if queue.shared().check_open().is_err() {
-                GRACE
-            } else {
-                options.drain_limit
-            };
+            let limit =
+                if queue.shared().check_open().is_err() { GRACE } else { options.drain_limit };
             if let Some(done) = env::within(limit, &mut attempt).await {
                 return done;
             }

@@ -16,6 +16,9 @@ use tokio::sync::mpsc;
 use crate::support::real::list;
 use crate::support::{now, within};
 
+/// Of paused time.
+const A_WHILE: Duration = Duration::from_secs(20);
+
 const LEASE: Duration = Duration::from_secs(30);
 
 fn bucket() -> Arc<dyn ObjectStore> {
@@ -174,7 +177,7 @@ async fn handlers_of_a_fenced_handle_are_told_to_stop_within_two_seconds() {
         within("a start", starts.recv()).await.unwrap();
     }
     // They run for a while, undisturbed.
-    taquba::time::sleep(Duration::from_secs(20)).await;
+    taquba::time::sleep(A_WHILE).await;
     assert!(stops.try_recv().is_err());
 
     let second = open(&bucket).await;
@@ -202,7 +205,7 @@ async fn a_sequential_worker_of_a_fenced_handle_is_told_too() {
         run_worker(&queue, "q", &stuck, Duration::from_secs(1), never).await
     });
     within("a start", starts.recv()).await.unwrap();
-    taquba::time::sleep(Duration::from_secs(20)).await;
+    taquba::time::sleep(A_WHILE).await;
     let second = open(&bucket).await;
     let taken_over = now();
     within("a stop", stops.recv()).await.unwrap();

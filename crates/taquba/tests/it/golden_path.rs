@@ -14,24 +14,17 @@ async fn a_job_survives_a_crash_is_retried_and_settles_once() {
         || OpenOptions::default().clock(Arc::new(clock.clone()) as Arc<dyn taquba::Clock>);
 
     // A producer enqueues. When the call returns, the job is in the bucket.
-    let queue = Queue::open_with_options(bucket.clone(), "orders", options())
-        .await
-        .unwrap();
+    let queue = Queue::open_with_options(bucket.clone(), "orders", options()).await.unwrap();
     let id = queue.enqueue("ship", b"order 7".to_vec()).await.unwrap();
 
     // A worker claims it, and the process dies before the worker is done.
     let claim = queue.claim_next("ship").await.unwrap().unwrap();
-    assert_eq!(
-        (claim.id.as_str(), claim.payload.as_slice()),
-        (id.as_str(), &b"order 7"[..])
-    );
+    assert_eq!((claim.id.as_str(), claim.payload.as_slice()), (id.as_str(), &b"order 7"[..]));
     assert_eq!(claim.attempts, 1);
     drop(queue);
 
     // Another process opens the same path: the job is there, claimable at once.
-    let queue = Queue::open_with_options(bucket.clone(), "orders", options())
-        .await
-        .unwrap();
+    let queue = Queue::open_with_options(bucket.clone(), "orders", options()).await.unwrap();
     let claim = queue.claim_next("ship").await.unwrap().unwrap();
     assert_eq!(claim.id, id);
 
@@ -49,20 +42,11 @@ async fn a_job_survives_a_crash_is_retried_and_settles_once() {
     let (outcome, ack) = tokio::join!(queue.wait_for_completion(&id), queue.ack(&claim));
     ack.unwrap();
     assert!(matches!(outcome.unwrap(), WaitOutcome::Done(job) if job.id == id));
-    assert!(matches!(
-        queue.ack(&claim).await,
-        Err(taquba::Error::ClaimLost)
-    ));
+    assert!(matches!(queue.ack(&claim).await, Err(taquba::Error::ClaimLost)));
 
     let stats = queue.view().stats("ship").await.unwrap();
     assert_eq!(
-        (
-            stats.pending,
-            stats.claimed,
-            stats.scheduled,
-            stats.dead,
-            stats.done
-        ),
+        (stats.pending, stats.claimed, stats.scheduled, stats.dead, stats.done),
         (0, 0, 0, 0, 1)
     );
     queue.close().await.unwrap();
@@ -71,13 +55,9 @@ async fn a_job_survives_a_crash_is_retried_and_settles_once() {
 #[tokio::test]
 async fn a_job_that_keeps_failing_is_dead_lettered_and_can_be_brought_back() {
     let bucket: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let config = QueueConfig::default()
-        .max_attempts(2_u32)
-        .retry_backoff_base(Duration::ZERO);
+    let config = QueueConfig::default().max_attempts(2_u32).retry_backoff_base(Duration::ZERO);
     let options = OpenOptions::default().default_queue_config(config);
-    let queue = Queue::open_with_options(bucket, "orders", options)
-        .await
-        .unwrap();
+    let queue = Queue::open_with_options(bucket, "orders", options).await.unwrap();
     let id = queue.enqueue("ship", b"order 8".to_vec()).await.unwrap();
     for _ in 0..2 {
         let claim = queue.claim_next("ship").await.unwrap().unwrap();

@@ -28,11 +28,7 @@ enum Step {
 }
 
 fn request(queue: &str, payload: &str, options: EnqueueOptions) -> EnqueueRequest {
-    EnqueueRequest {
-        queue: queue.into(),
-        payload: payload.into(),
-        options,
-    }
+    EnqueueRequest { queue: queue.into(), payload: payload.into(), options }
 }
 
 fn enqueue(queue: &str, payload: &str) -> Op {
@@ -52,30 +48,19 @@ fn after(naive: &Naive, ms: u64) -> Option<std::time::SystemTime> {
 }
 
 fn claim(queue: &str, max: usize) -> Op {
-    Op::Claim {
-        queue: queue.into(),
-        max,
-        lease_ms: 30_000,
-    }
+    Op::Claim { queue: queue.into(), max, lease_ms: 30_000 }
 }
 
 /// The id of the job of this payload.
 fn id(naive: &Naive, payload: &str) -> String {
-    let job = naive
-        .jobs
-        .iter()
-        .find(|job| job.record.payload == payload.as_bytes());
+    let job = naive.jobs.iter().find(|job| job.record.payload == payload.as_bytes());
     job.map_or("nobody".to_owned(), |job| job.record.id.clone())
 }
 
 /// The hand-over that holds the job of this payload; once the store is dead, any.
 fn held(naive: &Naive, payload: &str) -> usize {
-    let job = naive
-        .jobs
-        .iter()
-        .find(|job| job.record.payload == payload.as_bytes());
-    job.and_then(|job| job.claim.as_ref())
-        .map_or(0, |held| held.number)
+    let job = naive.jobs.iter().find(|job| job.record.payload == payload.as_bytes());
+    job.and_then(|job| job.claim.as_ref()).map_or(0, |held| held.number)
 }
 
 fn effects(payload: &str) -> SettlementEffects {
@@ -92,22 +77,11 @@ fn scenario() -> Vec<Step> {
     use Step::{Close, Crash, Do};
     vec![
         Do(|_| enqueue("alpha", "plain")),
-        Do(|_| {
-            Op::Batch(
-                "beta".into(),
-                vec![b"one".into(), b"two".into(), vec![b'3'; 600]],
-            )
-        }),
+        Do(|_| Op::Batch("beta".into(), vec![b"one".into(), b"two".into(), vec![b'3'; 600]])),
         Do(|_| enqueue_with("alpha", "dedup", opts().dedup_key("k"))),
         Do(|_| enqueue_with("alpha", "duplicate", opts().dedup_key("k"))),
         Do(|n| enqueue_with("alpha", "later", opts().run_at(after(n, 5_000)))),
-        Do(|_| {
-            enqueue_with(
-                "alpha",
-                "own",
-                opts().id_override("own-id").header("a", "b"),
-            )
-        }),
+        Do(|_| enqueue_with("alpha", "own", opts().id_override("own-id").header("a", "b"))),
         Do(|_| enqueue("b", &"L".repeat(10 * 1_024))),
         Do(|_| Op::KvPut(b"row".into(), b"1".into())),
         Do(|_| Op::EnqueueWith(request("b", "lead", opts()), effects("with lead"))),
@@ -117,30 +91,12 @@ fn scenario() -> Vec<Step> {
         Do(|_| Op::Advance(1_500)),
         Do(|_| claim("alpha", 1)),
         Do(|n| Op::DeadLetter(held(n, "dedup"), "given up".into(), effects("with death"))),
-        Do(|n| {
-            enqueue_with(
-                "beta",
-                "waits",
-                opts().signal_key("s1").run_at(after(n, 20_000)),
-            )
-        }),
+        Do(|n| enqueue_with("beta", "waits", opts().signal_key("s1").run_at(after(n, 20_000)))),
         Do(|_| Op::Signal("beta".into(), "s1".into(), b"now".into())),
         Do(|_| Op::Signal("beta".into(), "s2".into(), b"early".into())),
-        Do(|n| {
-            enqueue_with(
-                "beta",
-                "is met",
-                opts().signal_key("s2").run_at(after(n, 20_000)),
-            )
-        }),
+        Do(|n| enqueue_with("beta", "is met", opts().signal_key("s2").run_at(after(n, 20_000)))),
         Do(|_| Op::Signal("beta".into(), "s3".into(), b"kept".into())),
-        Do(|n| {
-            enqueue_with(
-                "b",
-                "waits on",
-                opts().signal_key("s1").run_at(after(n, 30_000)),
-            )
-        }),
+        Do(|n| enqueue_with("b", "waits on", opts().signal_key("s1").run_at(after(n, 30_000)))),
         Do(|_| Op::ComparePut(b"row".into(), Some(b"1".into()), b"2".into())),
         Do(|_| Op::ComparePut(b"row".into(), Some(b"1".into()), b"3".into())),
         Do(|n| Op::Cancel(id(n, "later"), effects("with cancel"))),
@@ -169,10 +125,7 @@ fn scenario() -> Vec<Step> {
 #[test]
 fn a_kill_at_any_call_loses_nothing_and_leaves_nothing_stuck() {
     let unharmed = kill_everywhere(Kill::At);
-    assert!(
-        (100..500).contains(&unharmed),
-        "the scenario makes {unharmed} calls"
-    );
+    assert!((100..500).contains(&unharmed), "the scenario makes {unharmed} calls");
 }
 
 #[test]
@@ -191,10 +144,7 @@ fn kill_everywhere(kill: fn(u64) -> Kill) -> u64 {
         // Everything of the first process is gone with its runtime. What it left is looked at unless it is what the
         // kill before left: most calls only read.
         let harmed = store.is_dead();
-        let left = Some((
-            store.effects(),
-            format!("{:?}{:?}", life.unconfirmed, life.closed),
-        ));
+        let left = Some((store.effects(), format!("{:?}{:?}", life.unconfirmed, life.closed)));
         if left != last_left {
             runtime().block_on(life.survive(&bytes));
         }
@@ -208,10 +158,7 @@ fn kill_everywhere(kill: fn(u64) -> Kill) -> u64 {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 struct SayOnPanic(Kill);
@@ -238,11 +185,7 @@ struct Life {
 async fn live(store: &KillStore) -> Life {
     let naive = naive(1_000_000);
     let mut real = Real::new(Arc::new(store.clone()), naive.now);
-    let mut life = Life {
-        naive,
-        unconfirmed: None,
-        closed: None,
-    };
+    let mut life = Life { naive, unconfirmed: None, closed: None };
     for step in [Step::Crash].into_iter().chain(scenario()) {
         if let Step::Do(op) = step {
             let op = op(&life.naive);
@@ -295,10 +238,8 @@ impl Life {
             }
             // After a failure nothing is confirmed. Claims out of memory and refusals promise nothing.
             Ok(answer) => {
-                let promises_nothing = matches!(
-                    answer,
-                    Answer::Claims(_) | Answer::Refused(_) | Answer::Did(false)
-                );
+                let promises_nothing =
+                    matches!(answer, Answer::Claims(_) | Answer::Refused(_) | Answer::Did(false));
                 assert!(promises_nothing, "a dead store confirms {op:?}: {answer:?}");
             }
             Err(error) => {
@@ -335,9 +276,7 @@ impl Life {
                 real.clock.advance(Duration::from_millis(by));
             }
             world.now = world.now.max(real.clock.now_ms());
-            within("a look at the time", real.queue().reap_now())
-                .await
-                .unwrap();
+            within("a look at the time", real.queue().reap_now()).await.unwrap();
             real.follow(&mut world).await;
             world.claims = 0;
             world.apply(&Op::Advance(0), Vec::new());
@@ -352,15 +291,10 @@ impl Life {
         }
         let Some(world) = found else {
             let op = self.unconfirmed;
-            panic!(
-                "unconfirmed: {op:?}\n{}",
-                differences.join("\nnor, with it done,\n")
-            );
+            panic!("unconfirmed: {op:?}\n{}", differences.join("\nnor, with it done,\n"));
         };
         drain(&mut real, world, self.unconfirmed.as_ref()).await;
-        within("close", real.queue.take().unwrap().close())
-            .await
-            .unwrap();
+        within("close", real.queue.take().unwrap().close()).await.unwrap();
         audit(bytes, PATH, Some(true)).await;
     }
 }
@@ -394,10 +328,7 @@ async fn drain(real: &mut Real, mut naive: Naive, unconfirmed: Option<&Op>) {
                 Some(Op::Signal(q, k, _) | Op::ClearSignal(q, k)) => q == queue && k == key,
                 _ => false,
             };
-            assert!(
-                open || answer == expected,
-                "signal {key} of {queue}: {answer:?}"
-            );
+            assert!(open || answer == expected, "signal {key} of {queue}: {answer:?}");
         }
     }
     for _ in 0..4 {
@@ -412,10 +343,6 @@ async fn drain(real: &mut Real, mut naive: Naive, unconfirmed: Option<&Op>) {
     }
     for queue in QUEUES {
         let stats = real.queue().view().stats(queue).await.unwrap();
-        assert_eq!(
-            (stats.pending, stats.claimed, stats.scheduled),
-            (0, 0, 0),
-            "{queue}"
-        );
+        assert_eq!((stats.pending, stats.claimed, stats.scheduled), (0, 0, 0), "{queue}");
     }
 }

@@ -1,4 +1,12 @@
 //! The integration tests of the queue, in one binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests may be blunt, their helpers included, and bound their waits"
+)]
 
 mod backlog;
 mod fencing;

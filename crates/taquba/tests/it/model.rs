@@ -99,11 +99,7 @@ impl Drop for SayOnPanic {
         if std::thread::panicking() {
             let trace = self.1.lock().unwrap();
             let from = trace.len().saturating_sub(30);
-            eprintln!(
-                "seed {} failed at command {}; the last ones:",
-                self.0,
-                trace.len()
-            );
+            eprintln!("seed {} failed at command {}; the last ones:", self.0, trace.len());
             trace[from..].iter().for_each(|line| eprintln!("  {line}"));
         }
     }
@@ -154,11 +150,7 @@ impl World {
     }
 
     async fn both(&mut self, op: &Op) {
-        let answer = self
-            .real
-            .apply(op)
-            .await
-            .unwrap_or_else(|error| panic!("{op:?}: {error}"));
+        let answer = self.real.apply(op).await.unwrap_or_else(|error| panic!("{op:?}: {error}"));
         let ids = answer.new_ids();
         self.commands.ids.extend(ids.iter().cloned());
         let drawn = match op {
@@ -182,11 +174,7 @@ impl World {
         };
         let expected = self.naive.apply(op, ids);
         if answer != expected {
-            panic!(
-                "the answer:\n shown    {}\n expected {}",
-                brief(&answer),
-                brief(&expected)
-            );
+            panic!("the answer:\n shown    {}\n expected {}", brief(&answer), brief(&expected));
         }
     }
 
@@ -227,9 +215,7 @@ impl World {
             // Time passes while nobody is there. What is due then shows after the next look.
             self.note(&"time passes");
             let by = self.rng.below(60_000);
-            self.real
-                .clock
-                .advance(std::time::Duration::from_millis(by));
+            self.real.clock.advance(std::time::Duration::from_millis(by));
             self.naive.now += by;
         }
         let before = self.real.queue.take();
@@ -245,26 +231,14 @@ impl World {
     /// A handle that lost its store must not confirm anything, nor hand anything out.
     async fn expect_fenced(&mut self, first: Queue) {
         let answer = within("a fenced put", first.kv_put(b"fenced", b"must not be")).await;
-        assert!(
-            matches!(answer, Err(Error::Closed(CloseReason::Fenced))),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(Error::Closed(CloseReason::Fenced))), "{answer:?}");
         for queue in QUEUES {
             let claim = within("a fenced claim", first.claim_next(queue)).await;
-            assert!(
-                matches!(claim, Err(Error::Closed(CloseReason::Fenced))),
-                "{claim:?}"
-            );
+            assert!(matches!(claim, Err(Error::Closed(CloseReason::Fenced))), "{claim:?}");
         }
-        assert_eq!(
-            within("closed()", first.closed()).await,
-            CloseReason::Fenced
-        );
+        assert_eq!(within("closed()", first.closed()).await, CloseReason::Fenced);
         let close = within("close of a fenced handle", first.close()).await;
-        assert!(
-            matches!(close, Err(Error::Closed(CloseReason::Fenced))),
-            "{close:?}"
-        );
+        assert!(matches!(close, Err(Error::Closed(CloseReason::Fenced))), "{close:?}");
     }
 
     /// Works everything off: jobs come in line, and nothing is left that nobody can reach.
@@ -281,11 +255,7 @@ impl World {
             self.both(&Op::Advance(60_000)).await;
             for queue in QUEUES {
                 let claims = self.naive.claims;
-                let claim = Op::Claim {
-                    queue: queue.to_owned(),
-                    max: 7,
-                    lease_ms: 30_000,
-                };
+                let claim = Op::Claim { queue: queue.to_owned(), max: 7, lease_ms: 30_000 };
                 self.note(&claim);
                 self.both(&claim).await;
                 for number in claims..self.naive.claims {
@@ -294,19 +264,11 @@ impl World {
             }
         }
         for queue in QUEUES {
-            let claim = Op::Claim {
-                queue: queue.to_owned(),
-                max: 1,
-                lease_ms: 1,
-            };
+            let claim = Op::Claim { queue: queue.to_owned(), max: 1, lease_ms: 1 };
             let answer = self.real.apply(&claim).await.unwrap();
             assert_eq!(answer, Answer::Claims(Vec::new()), "{queue} is drained");
             let stats = self.real.queue().view().stats(queue).await.unwrap();
-            assert_eq!(
-                (stats.pending, stats.claimed, stats.scheduled),
-                (0, 0, 0),
-                "{queue}"
-            );
+            assert_eq!((stats.pending, stats.claimed, stats.scheduled), (0, 0, 0), "{queue}");
         }
         self.compare().await;
     }
@@ -326,15 +288,9 @@ async fn an_old_claim_settles_nothing_in_a_later_opening() {
     queue.close().await.unwrap();
 
     let queue = open().await.unwrap();
-    let two = queue
-        .claim_batch("alpha", 2, std::time::Duration::from_secs(9))
-        .await
-        .unwrap();
+    let two = queue.claim_batch("alpha", 2, std::time::Duration::from_secs(9)).await.unwrap();
     assert_eq!(two.len(), 2);
     assert!(matches!(queue.ack(&old).await, Err(Error::ClaimLost)));
-    assert!(matches!(
-        queue.renew_lease(&old, std::time::Duration::ZERO),
-        Err(Error::ClaimLost)
-    ));
+    assert!(matches!(queue.renew_lease(&old, std::time::Duration::ZERO), Err(Error::ClaimLost)));
     assert_eq!(queue.view().stats("alpha").await.unwrap().claimed, 2);
 }

@@ -7,9 +7,8 @@ use std::time::Duration;
 use taquba::object_store::memory::InMemory;
 use taquba::{
     CancelOutcome, Claim, EnqueueOptions, EnqueueRequest, JobRecord, JobStatus, Knobs, LeaseHandle,
-    MockClock, OpenOptions,
-    Queue, QueueConfig, Reads, SettlementEffects, SignalDelivery, WaitOutcome, WakeOutcome, Worker,
-    WorkerError, run_worker,
+    MockClock, OpenOptions, Queue, QueueConfig, Reads, SettlementEffects, SignalDelivery,
+    WaitOutcome, WakeOutcome, Worker, WorkerError, run_worker,
 };
 
 use crate::support::audit::audit;
@@ -167,7 +166,9 @@ async fn a_compare_never_overwrites_what_a_decision_wrote_meanwhile() {
         queue.kv_put(b"row", b"old").await.unwrap();
         let (a, b) = (queue.clone(), queue.clone());
         let (compared, ()) = tokio::join!(
-            apart(async move { a.kv_compare_put(b"row", Some(b"old"), b"compared").await.unwrap() }),
+            apart(
+                async move { a.kv_compare_put(b"row", Some(b"old"), b"compared").await.unwrap() }
+            ),
             apart(async move {
                 let write = |_: &taquba::Facts, changes: &mut taquba::Changes| {
                     changes.kv_put(b"row".as_slice(), b"decided".as_slice());
@@ -334,10 +335,8 @@ async fn a_decision_hands_on_what_it_cancels() {
     assert_eq!(queue.view().get_job("same").await.unwrap().unwrap().payload, [2]);
     assert_recount(&queue).await;
 
-    let effects = SettlementEffects::default().enqueue(EnqueueRequest {
-        payload: vec![3],
-        ..successor
-    });
+    let effects =
+        SettlementEffects::default().enqueue(EnqueueRequest { payload: vec![3], ..successor });
     let (outcome, results) = queue.cancel_with("same", effects).await.unwrap();
     assert_eq!((outcome, results.len()), (CancelOutcome::Removed, 1));
     assert_eq!(queue.view().get_job("same").await.unwrap().unwrap().payload, [3]);

@@ -65,17 +65,7 @@ fn record(value: &[u8]) -> Record {
     let mut text = |flag: u64| (flags & flag != 0).then(|| d.bytes());
     let _error = text(1);
     let (dedup, signal_key) = (text(2), text(8));
-    Record {
-        state,
-        at,
-        order,
-        priority,
-        id,
-        queue,
-        dedup,
-        signal_key,
-        apart: flags & 64 != 0,
-    }
+    Record { state, at, order, priority, id, queue, dedup, signal_key, apart: flags & 64 != 0 }
 }
 
 fn in_queue(space: u8, queue: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -83,11 +73,7 @@ fn in_queue(space: u8, queue: &[u8], tail: &[u8]) -> Vec<u8> {
 }
 
 fn placed(space: u8, record: &Record) -> Vec<u8> {
-    let tail = [
-        &record.priority.to_be_bytes()[..],
-        &record.order.to_be_bytes(),
-    ]
-    .concat();
+    let tail = [&record.priority.to_be_bytes()[..], &record.order.to_be_bytes()].concat();
     in_queue(space, &record.queue, &tail)
 }
 
@@ -110,17 +96,10 @@ async fn rows(store: &InMemory, path: &str) -> Rows {
 pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let rows = rows(store, path).await;
     if rows.is_empty() {
-        assert_ne!(
-            closed,
-            Some(true),
-            "a store that was closed cleanly has rows"
-        );
+        assert_ne!(closed, Some(true), "a store that was closed cleanly has rows");
         return;
     }
-    assert_eq!(
-        rows.get(b"Mformat".as_slice()).map(Vec::as_slice),
-        Some(b"taquba 1".as_slice())
-    );
+    assert_eq!(rows.get(b"Mformat".as_slice()).map(Vec::as_slice), Some(b"taquba 1".as_slice()));
     let unclean = rows.contains_key(b"Munclean".as_slice());
     assert_eq!(unclean, !closed.unwrap_or(!unclean), "the unclean mark");
     let space = |letter: u8| rows.iter().filter(move |(key, _)| key[0] == letter);
@@ -132,16 +111,8 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let mut counted: BTreeMap<Vec<u8>, [u64; 4]> = BTreeMap::new();
     for (key, value) in rows.iter().filter(|(key, _)| b"PSDX".contains(&key[0])) {
         let record = record(value);
-        assert_eq!(
-            *key,
-            main_key(&record),
-            "a record stands where its state says"
-        );
-        assert!(
-            orders.insert(record.order),
-            "order number {} twice",
-            record.order
-        );
+        assert_eq!(*key, main_key(&record), "a record stands where its state says");
+        assert!(orders.insert(record.order), "order number {} twice", record.order);
         let other = index.insert([b"I", &record.id[..]].concat(), key.clone());
         assert_eq!(other, None, "two records of one job");
         if record.apart {
@@ -149,20 +120,10 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         }
         let held = claimed.contains(key);
         if record.state <= 1 && !held {
-            others.extend(
-                record
-                    .dedup
-                    .as_ref()
-                    .map(|key| in_queue(b'U', &record.queue, key)),
-            );
+            others.extend(record.dedup.as_ref().map(|key| in_queue(b'U', &record.queue, key)));
         }
         if record.state == 1 {
-            others.extend(
-                record
-                    .signal_key
-                    .as_ref()
-                    .map(|key| in_queue(b'W', &record.queue, key)),
-            );
+            others.extend(record.signal_key.as_ref().map(|key| in_queue(b'W', &record.queue, key)));
         }
         let counts = counted.entry(record.queue.clone()).or_default();
         let which = match (record.state, held) {
@@ -179,11 +140,7 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
     assert_eq!(shown, index, "where the index rows point");
     let shown = rows.keys().filter(|key| b"BUW".contains(&key[0]));
-    assert_eq!(
-        show(shown),
-        show(others.iter()),
-        "payload, dedup and wait rows"
-    );
+    assert_eq!(show(shown), show(others.iter()), "payload, dedup and wait rows");
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");
     }
@@ -194,11 +151,7 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         let (pending, scheduled, held) = (d.number(), d.number(), d.number());
         let (_done, dead) = (d.number(), d.number());
         let name = String::from_utf8_lossy(&queue).into_owned();
-        assert_eq!(
-            [pending, scheduled, held, dead],
-            counts,
-            "the counters of {name}"
-        );
+        assert_eq!([pending, scheduled, held, dead], counts, "the counters of {name}");
     }
     assert!(counted.is_empty(), "a queue without counters");
 }
@@ -228,14 +181,8 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
         1 => b"Mlow-scheduled".to_vec(),
         _ => return,
     };
-    let position = if record.state == 0 {
-        record.order
-    } else {
-        record.at
-    };
-    let low = rows
-        .get(&mark)
-        .map(|value| u64::from_be_bytes(value.as_slice().try_into().unwrap()));
+    let position = if record.state == 0 { record.order } else { record.at };
+    let low = rows.get(&mark).map(|value| u64::from_be_bytes(value.as_slice().try_into().unwrap()));
     match low {
         Some(low) => assert!(low <= position, "a mark at {low} above a job at {position}"),
         // Without a mark of their own, scheduled jobs are looked for from the start.
@@ -244,6 +191,5 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
 }
 
 fn show<'a>(keys: impl Iterator<Item = &'a Vec<u8>>) -> Vec<String> {
-    keys.map(|key| String::from_utf8_lossy(key).into_owned())
-        .collect()
+    keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
 }

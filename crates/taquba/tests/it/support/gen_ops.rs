@@ -29,14 +29,7 @@ pub(crate) fn naive(now: u64) -> Naive {
             .default_priority(PRIORITY_HIGH)
             .max_attempts(4_u32),
     ];
-    Naive::new(
-        now,
-        QUEUES
-            .iter()
-            .map(ToString::to_string)
-            .zip(configs)
-            .collect(),
-    )
+    Naive::new(now, QUEUES.iter().map(ToString::to_string).zip(configs).collect())
 }
 
 /// Draws commands.
@@ -52,12 +45,7 @@ pub(crate) struct Commands {
 
 impl Commands {
     pub(crate) fn new(rng: Rng, payload_max: u64) -> Self {
-        Self {
-            rng,
-            payloads: 0,
-            payload_max,
-            ids: vec!["never-was".to_owned()],
-        }
+        Self { rng, payloads: 0, payload_max, ids: vec!["never-was".to_owned()] }
     }
 
     fn queue(&mut self) -> String {
@@ -70,19 +58,11 @@ impl Commands {
 
     fn kv_key(&mut self) -> Vec<u8> {
         // The empty key is a caller's right.
-        if self.rng.chance(8) {
-            Vec::new()
-        } else {
-            self.key().into_bytes()
-        }
+        if self.rng.chance(8) { Vec::new() } else { self.key().into_bytes() }
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let len = if self.rng.chance(3) {
-            MAX_KV_VALUE_SIZE + 1
-        } else {
-            self.rng.index(6)
-        };
+        let len = if self.rng.chance(3) { MAX_KV_VALUE_SIZE + 1 } else { self.rng.index(6) };
         vec![b'v'; len]
     }
 
@@ -134,11 +114,7 @@ impl Commands {
                 options.run_at = Some(UNIX_EPOCH + Duration::from_millis(at));
             }
         }
-        EnqueueRequest {
-            queue: self.queue(),
-            payload: self.payload(),
-            options,
-        }
+        EnqueueRequest { queue: self.queue(), payload: self.payload(), options }
     }
 
     fn effects(&mut self, now: u64) -> SettlementEffects {
@@ -164,12 +140,7 @@ impl Commands {
 
     fn id(&mut self, naive: &Naive, like: impl Fn(JobStatus) -> bool) -> String {
         let fit = |job: &&super::naive::Job| like(job.record.status);
-        let fits: Vec<&String> = naive
-            .jobs
-            .iter()
-            .filter(fit)
-            .map(|job| &job.record.id)
-            .collect();
+        let fits: Vec<&String> = naive.jobs.iter().filter(fit).map(|job| &job.record.id).collect();
         match self.rng.pick_any(&fits) {
             Some(id) if self.rng.chance(85) => (*id).clone(),
             _ => self.rng.pick(&self.ids).clone(),
@@ -201,11 +172,7 @@ impl Commands {
     /// The next command.
     pub(crate) fn next(&mut self, naive: &Naive) -> Op {
         let now = naive.now;
-        let waiting = naive
-            .jobs
-            .iter()
-            .filter(|job| job.record.claimed_at.is_none())
-            .count();
+        let waiting = naive.jobs.iter().filter(|job| job.record.claimed_at.is_none()).count();
         // A crowded store is worked on rather than filled.
         let from = if waiting > 40 { 22 } else { 0 };
         match from + self.rng.below(100 - from) {
@@ -229,10 +196,7 @@ impl Commands {
             }
             71..75 => {
                 let payload = self.rng.chance(50).then(|| b"woken".to_vec());
-                Op::Wake(
-                    self.id(naive, |status| status == JobStatus::Scheduled),
-                    payload,
-                )
+                Op::Wake(self.id(naive, |status| status == JobStatus::Scheduled), payload)
             }
             75..80 => {
                 let payload = format!("signal {}", self.rng.below(1_000)).into_bytes();

@@ -53,24 +53,14 @@ pub(crate) struct KillStore {
 }
 
 fn dead(kind: &'static str) -> Error {
-    Error::NotSupported {
-        source: format!("the store was killed ({kind})").into(),
-    }
+    Error::NotSupported { source: format!("the store was killed ({kind})").into() }
 }
 
 impl KillStore {
     /// Wraps what `inner` holds.
     pub(crate) fn new(inner: Arc<InMemory>, kill: Kill) -> Self {
-        let life = Life {
-            kill,
-            calls: 0,
-            effects: 0,
-            by_kind: BTreeMap::new(),
-        };
-        Self {
-            inner,
-            life: Arc::new(Mutex::new(life)),
-        }
+        let life = Life { kill, calls: 0, effects: 0, by_kind: BTreeMap::new() };
+        Self { inner, life: Arc::new(Mutex::new(life)) }
     }
 
     /// Dies with the next call.
@@ -164,8 +154,7 @@ impl ObjectStore for KillStore {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.call("PUT", self.inner.put_opts(at, payload, opts))
-            .await
+        self.call("PUT", self.inner.put_opts(at, payload, opts)).await
     }
 
     async fn put_multipart_opts(
@@ -173,13 +162,8 @@ impl ObjectStore for KillStore {
         at: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = self
-            .call("multipart", self.inner.put_multipart_opts(at, opts))
-            .await?;
-        Ok(Box::new(Upload {
-            inner: upload,
-            store: self.clone(),
-        }))
+        let upload = self.call("multipart", self.inner.put_multipart_opts(at, opts)).await?;
+        Ok(Box::new(Upload { inner: upload, store: self.clone() }))
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
@@ -187,8 +171,7 @@ impl ObjectStore for KillStore {
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.call("GET ranges", self.inner.get_ranges(at, ranges))
-            .await
+        self.call("GET ranges", self.inner.get_ranges(at, ranges)).await
     }
 
     fn delete_stream(
@@ -211,18 +194,15 @@ impl ObjectStore for KillStore {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.call("LIST", self.inner.list_with_delimiter(prefix))
-            .await
+        self.call("LIST", self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.call("COPY", self.inner.copy_opts(from, to, options))
-            .await
+        self.call("COPY", self.inner.copy_opts(from, to, options)).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.call("RENAME", self.inner.rename_opts(from, to, options))
-            .await
+        self.call("RENAME", self.inner.rename_opts(from, to, options)).await
     }
 }
 

@@ -12,10 +12,7 @@ pub(crate) mod rng;
 use std::time::Duration;
 
 /// Waits for `future` for at most 10 s of real time; a call that hangs is a failure, and this says which.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where tests bound a wait"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place where tests bound a wait")]
 pub(crate) async fn within<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(Duration::from_secs(10), future).await {
         Ok(output) => output,

@@ -56,11 +56,7 @@ fn ms(duration: Duration) -> u64 {
 
 impl Naive {
     pub(crate) fn new(now: u64, configs: BTreeMap<String, QueueConfig>) -> Self {
-        Self {
-            now,
-            configs,
-            ..Self::default()
-        }
+        Self { now, configs, ..Self::default() }
     }
 
     pub(crate) fn job(&self, id: &str) -> Option<&Job> {
@@ -138,19 +134,13 @@ impl Naive {
                     ..EnqueueRequest::default()
                 };
                 let admit = |payload| self.admit(&request(payload), ids);
-                Ok(Answer::Results(
-                    payloads.iter().map(admit).collect::<Result<_, _>>()?,
-                ))
+                Ok(Answer::Results(payloads.iter().map(admit).collect::<Result<_, _>>()?))
             }
             Op::Commit(effects) => {
                 check(effects)?;
                 self.effects(effects, ids).map(Answer::Results)
             }
-            Op::Claim {
-                queue,
-                max,
-                lease_ms,
-            } => Ok(self.claim(queue, *max, *lease_ms)),
+            Op::Claim { queue, max, lease_ms } => Ok(self.claim(queue, *max, *lease_ms)),
             Op::DroppedClaim(..) => Ok(Answer::Unit),
             Op::Ack(number, effects) => {
                 check(effects)?;
@@ -162,10 +152,7 @@ impl Naive {
             Op::Nack(number, error, effects) => {
                 check(effects)?;
                 let id = self.held_id(*number)?;
-                if self
-                    .job(&id)
-                    .is_some_and(|job| !job.record.is_last_attempt())
-                {
+                if self.job(&id).is_some_and(|job| !job.record.is_last_attempt()) {
                     self.retry(&id, error);
                     return Ok(Answer::Nacked(NackOutcome::Retried));
                 }
@@ -255,11 +242,7 @@ impl Naive {
     }
 
     fn admit(&mut self, request: &EnqueueRequest, ids: &mut Ids) -> Result<EnqueueResult, Refused> {
-        let EnqueueRequest {
-            queue,
-            payload,
-            options,
-        } = request;
+        let EnqueueRequest { queue, payload, options } = request;
         let config = self.config(queue);
         let owns = |job: &&Job| {
             job.record.queue == *queue
@@ -269,16 +252,10 @@ impl Naive {
         if let Some(holder) = self.jobs.iter().find(owns) {
             return Ok(EnqueueResult::AlreadyEnqueued(holder.record.id.clone()));
         }
-        if options
-            .id_override
-            .as_ref()
-            .is_some_and(|id| self.job(id).is_some())
-        {
+        if options.id_override.as_ref().is_some_and(|id| self.job(id).is_some()) {
             return Err("duplicate id".to_owned());
         }
-        let run_at = options
-            .run_at
-            .map(|at| at.duration_since(UNIX_EPOCH).map_or(0, ms));
+        let run_at = options.run_at.map(|at| at.duration_since(UNIX_EPOCH).map_or(0, ms));
         let mut run_at = run_at.filter(|at| *at > self.now);
         let mut signal_key = options.signal_key.clone();
         let mut wake = None;
@@ -309,11 +286,7 @@ impl Naive {
             payload: payload.clone(),
             payload_ref: None,
             headers: options.headers.clone(),
-            status: if run_at.is_some() {
-                JobStatus::Scheduled
-            } else {
-                JobStatus::Pending
-            },
+            status: if run_at.is_some() { JobStatus::Scheduled } else { JobStatus::Pending },
             attempts: 0,
             max_attempts: options.max_attempts.unwrap_or(config.max_attempts),
             enqueued_at: self.now,
@@ -328,12 +301,7 @@ impl Naive {
             woken_at: wake.is_some().then_some(self.now),
             wake_payload: wake,
         };
-        self.jobs.push(Job {
-            record,
-            order: self.orders,
-            signal_key,
-            claim: None,
-        });
+        self.jobs.push(Job { record, order: self.orders, signal_key, claim: None });
         Ok(EnqueueResult::New(id))
     }
 
@@ -347,12 +315,8 @@ impl Naive {
     }
 
     fn claim(&mut self, queue: &str, max: usize, lease_ms: u64) -> Answer {
-        let ids: Vec<String> = self
-            .line(queue)
-            .iter()
-            .take(max)
-            .map(|job| job.record.id.clone())
-            .collect();
+        let ids: Vec<String> =
+            self.line(queue).iter().take(max).map(|job| job.record.id.clone()).collect();
         let now = self.now;
         let mut claims = Vec::new();
         for id in ids {
@@ -365,21 +329,14 @@ impl Naive {
             job.record.claimed_at = Some(now);
             job.record.dedup_key = None;
             let lease_until = now + lease_ms;
-            job.claim = Some(Held {
-                number,
-                lease_until,
-                durable: false,
-                before,
-            });
+            job.claim = Some(Held { number, lease_until, durable: false, before });
             claims.push((job.record.clone(), job.record.cancel_requested));
         }
         Answer::Claims(claims)
     }
 
     fn held_id(&self, number: usize) -> Result<String, Refused> {
-        let held = self
-            .held_by(number)
-            .ok_or_else(|| "claim lost".to_owned())?;
+        let held = self.held_by(number).ok_or_else(|| "claim lost".to_owned())?;
         Ok(held.record.id.clone())
     }
 
@@ -491,19 +448,14 @@ impl Naive {
     fn signal(&mut self, queue: &str, key: &str, payload: &[u8]) -> Answer {
         let waits =
             |job: &&Job| job.record.queue == *queue && job.signal_key.as_deref() == Some(key);
-        let waiter = self
-            .jobs
-            .iter()
-            .find(waits)
-            .map(|job| job.record.id.clone());
+        let waiter = self.jobs.iter().find(waits).map(|job| job.record.id.clone());
         Answer::Signalled(match waiter {
             Some(id) => {
                 self.wake(&id, Some(payload.to_vec()));
                 SignalDelivery::Delivered
             }
             None => {
-                self.signals
-                    .insert((queue.to_owned(), key.to_owned()), payload.to_vec());
+                self.signals.insert((queue.to_owned(), key.to_owned()), payload.to_vec());
                 SignalDelivery::Buffered
             }
         })
@@ -531,17 +483,9 @@ impl Naive {
     /// Leases that ran out end, scheduled jobs that are due become ready.
     fn look_at_time(&mut self) {
         let now = self.now;
-        let over = |job: &&Job| {
-            job.claim
-                .as_ref()
-                .is_some_and(|held| held.lease_until <= now)
-        };
-        let expired: Vec<String> = self
-            .jobs
-            .iter()
-            .filter(over)
-            .map(|job| job.record.id.clone())
-            .collect();
+        let over = |job: &&Job| job.claim.as_ref().is_some_and(|held| held.lease_until <= now);
+        let expired: Vec<String> =
+            self.jobs.iter().filter(over).map(|job| job.record.id.clone()).collect();
         for id in expired {
             if self.job(&id).unwrap().record.is_last_attempt() {
                 self.die(&id, "lease expired");
@@ -610,9 +554,7 @@ struct Ids {
 
 impl Ids {
     fn take(&mut self, order: u64) -> String {
-        self.drawn
-            .pop_front()
-            .unwrap_or_else(|| format!("?{order}"))
+        self.drawn.pop_front().unwrap_or_else(|| format!("?{order}"))
     }
 
     /// A job came in under its own id, which stands among the drawn ones.
@@ -633,18 +575,10 @@ fn check_request(request: &EnqueueRequest) -> Result<(), Refused> {
 
 fn check(effects: &SettlementEffects) -> Result<(), Refused> {
     effects.enqueues.iter().try_for_each(check_request)?;
-    if effects
-        .kv_deletes
-        .iter()
-        .any(|key| effects.kv_writes.contains_key(key))
-    {
+    if effects.kv_deletes.iter().any(|key| effects.kv_writes.contains_key(key)) {
         return Err("conflicting effect".to_owned());
     }
-    if effects
-        .kv_writes
-        .values()
-        .any(|value| value.len() > MAX_KV_VALUE_SIZE)
-    {
+    if effects.kv_writes.values().any(|value| value.len() > MAX_KV_VALUE_SIZE) {
         return Err("value too large".to_owned());
     }
     Ok(())

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use taquba::object_store::ObjectStore;
 use taquba::{
-    Claim, Clock, EnqueueResult, Error, JobRecord, JobStatus, Knobs, MockClock, OpenOptions,
-    Queue, QueueStats,
+    Claim, Clock, EnqueueResult, Error, JobRecord, JobStatus, Knobs, MockClock, OpenOptions, Queue,
+    QueueStats,
 };
 
 use super::naive::Naive;
@@ -26,10 +26,7 @@ pub(crate) const STATES: [JobStatus; 5] = [
 
 /// Options for a queue whose time a test moves, its configurations those of the naive one.
 pub(crate) fn options(naive: &Naive, clock: &MockClock) -> OpenOptions {
-    let configs = naive
-        .configs
-        .iter()
-        .map(|(name, config)| (name.clone(), config.clone()));
+    let configs = naive.configs.iter().map(|(name, config)| (name.clone(), config.clone()));
     OpenOptions {
         queue_configs: configs.collect(),
         clock: Arc::new(clock.clone()),
@@ -91,15 +88,9 @@ impl Real {
                 let (options, dedup) = (request.options.clone(), request.options.dedup_key);
                 let plain = options == taquba::EnqueueOptions::default();
                 let id = match plain {
-                    true => {
-                        queue
-                            .enqueue(&request.queue, request.payload.clone())
-                            .await?
-                    }
+                    true => queue.enqueue(&request.queue, request.payload.clone()).await?,
                     false => {
-                        queue
-                            .enqueue_with(&request.queue, request.payload.clone(), options)
-                            .await?
+                        queue.enqueue_with(&request.queue, request.payload.clone(), options).await?
                     }
                 };
                 // This call does not say which of the two it was; the payload does.
@@ -121,11 +112,7 @@ impl Real {
                 Answer::Results(ids.into_iter().map(EnqueueResult::New).collect())
             }
             Op::Commit(effects) => Answer::Results(queue.commit_effects(effects).await?),
-            Op::Claim {
-                queue: name,
-                max,
-                lease_ms,
-            } => {
+            Op::Claim { queue: name, max, lease_ms } => {
                 let lease = Duration::from_millis(lease_ms);
                 let claims = match max {
                     1 => queue.claim(&name, lease).await?.into_iter().collect(),
@@ -161,11 +148,9 @@ impl Real {
             Op::Requeue(id) => queue.requeue_dead_job(&id).await.map(unit)?,
             Op::KvPut(key, value) => queue.kv_put(&key, &value).await.map(unit)?,
             Op::KvDelete(key) => queue.kv_delete(&key).await.map(unit)?,
-            Op::ComparePut(key, expected, value) => Answer::Did(
-                queue
-                    .kv_compare_put(&key, expected.as_deref(), &value)
-                    .await?,
-            ),
+            Op::ComparePut(key, expected, value) => {
+                Answer::Did(queue.kv_compare_put(&key, expected.as_deref(), &value).await?)
+            }
             Op::CompareDelete(key, expected) => {
                 Answer::Did(queue.kv_compare_delete(&key, &expected).await?)
             }
@@ -229,9 +214,7 @@ impl Real {
         let mut differences = Vec::new();
         let mut differ = |what: &str, shown: String, expected: String| {
             if shown != expected {
-                differences.push(format!(
-                    "{what}:\n   shown    {shown}\n   expected {expected}"
-                ));
+                differences.push(format!("{what}:\n   shown    {shown}\n   expected {expected}"));
             }
         };
         // All of one queue each time, and of all now and then: what is wrong stays wrong.
@@ -239,22 +222,14 @@ impl Real {
         let one = rng.index(naive.configs.len());
         for (n, queue) in naive.configs.keys().enumerate() {
             let stats = view.stats(queue).await.unwrap();
-            differ(
-                "stats",
-                format!("{stats:?}"),
-                format!("{:?}", expected_stats(naive, queue)),
-            );
+            differ("stats", format!("{stats:?}"), format!("{:?}", expected_stats(naive, queue)));
             if !all && n != one {
                 continue;
             }
             for status in STATES {
                 let jobs = naive.listing(queue, status);
                 let expected: Vec<_> = jobs.into_iter().map(|job| listed(&job.record)).collect();
-                let page = if rng.chance(20) {
-                    1 + rng.index(6)
-                } else {
-                    100
-                };
+                let page = if rng.chance(20) { 1 + rng.index(6) } else { 100 };
                 let shown = list(self.queue(), queue, status, page).await;
                 let what = format!("{status:?} jobs of {queue}, {page} a page");
                 if shown != expected {
@@ -263,36 +238,18 @@ impl Real {
             }
         }
         for id in known_ids {
-            let expected: Vec<_> = naive
-                .job(id)
-                .map(|job| job.record.clone())
-                .into_iter()
-                .collect();
+            let expected: Vec<_> =
+                naive.job(id).map(|job| job.record.clone()).into_iter().collect();
             let shown: Vec<_> = view.get_job(id).await.unwrap().into_iter().collect();
             if shown != expected {
                 differ(&format!("job {id}"), brief(&shown), brief(&expected));
             }
         }
-        let rows = view
-            .kv_scan(b"", .., naive.kv.len() + 1 + rng.index(8))
-            .await
-            .unwrap();
-        let shown: Vec<_> = rows
-            .entries
-            .iter()
-            .map(|(k, v)| (k.clone(), v.to_vec()))
-            .collect();
-        let expected: Vec<_> = naive
-            .kv
-            .iter()
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
+        let rows = view.kv_scan(b"", .., naive.kv.len() + 1 + rng.index(8)).await.unwrap();
+        let shown: Vec<_> = rows.entries.iter().map(|(k, v)| (k.clone(), v.to_vec())).collect();
+        let expected: Vec<_> = naive.kv.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         assert!(!rows.more || shown.len() > expected.len());
-        differ(
-            "the caller's rows",
-            format!("{shown:?}"),
-            format!("{expected:?}"),
-        );
+        differ("the caller's rows", format!("{shown:?}"), format!("{expected:?}"));
         let mut queues = view.list_queues().await.unwrap();
         queues.sort();
         differ(
@@ -309,11 +266,7 @@ impl Real {
             if let Some(held) = held {
                 let fired = self.claims[held.number].cancel_token().is_cancelled();
                 let what = format!("the token of {}", record.id);
-                differ(
-                    &what,
-                    format!("{fired}"),
-                    format!("{}", record.cancel_requested),
-                );
+                differ(&what, format!("{fired}"), format!("{}", record.cancel_requested));
             }
         }
         (!differences.is_empty()).then(|| differences.join("\n"))
@@ -325,10 +278,7 @@ async fn dropped_claim(queue: &Queue, name: &str, yields: usize) -> Result<Answe
     let claimed = queue.view().stats(name).await?.claimed;
     let mut claim = Box::pin(queue.claim_next(name));
     let done = futures_util::poll!(claim.as_mut());
-    assert!(
-        done.is_pending(),
-        "a claim cannot be ready before the loop has run"
-    );
+    assert!(done.is_pending(), "a claim cannot be ready before the loop has run");
     // Zero: dropped before the loop sees it. More: dropped while the answer is on its way.
     for _ in 0..yields {
         tokio::task::yield_now().await;
@@ -386,11 +336,7 @@ pub(crate) async fn list(
     let mut jobs = Vec::new();
     let mut cursor: Option<Vec<u8>> = None;
     loop {
-        let listing = queue
-            .view()
-            .list_jobs(name, status, cursor.as_deref(), page)
-            .await
-            .unwrap();
+        let listing = queue.view().list_jobs(name, status, cursor.as_deref(), page).await.unwrap();
         assert!(listing.jobs.len() <= page);
         jobs.extend(listing.jobs);
         match listing.next_cursor {

@@ -39,11 +39,7 @@ impl Rng {
 
     /// One of `items`, or `None` when there is none.
     pub(crate) fn pick_any<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
-        if items.is_empty() {
-            None
-        } else {
-            Some(self.pick(items))
-        }
+        if items.is_empty() { None } else { Some(self.pick(items)) }
     }
 }
 
