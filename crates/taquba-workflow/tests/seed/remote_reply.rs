@@ -96,16 +96,24 @@ impl Dispatcher {
         let text = String::from_utf8_lossy(&step.payload).into_owned();
         let reply_key = reply_key(&step.run_id, step.step_number);
         let key = correlation_key(&step.run_id, step.step_number);
-        println!("[step {}] sending {text:?}; reply expected at {reply_key}", step.step_number);
+        println!(
+            "[step {}] sending {text:?}; reply expected at {reply_key}",
+            step.step_number
+        );
 
         // The marker commits with this step's settlement, in the same
         // transaction that registers the waiter.
-        step.effects.put(pending_marker(&key), reply_key.as_bytes())?;
+        step.effects
+            .put(pending_marker(&key), reply_key.as_bytes())?;
         self.remote
             .send(Request { text, reply_key })
             .await
             .map_err(|_| StepError::transient("remote worker is gone"))?;
-        Ok(StepOutcome::continue_on_signal(step.payload.clone(), key, REPLY_TIMEOUT))
+        Ok(StepOutcome::continue_on_signal(
+            step.payload.clone(),
+            key,
+            REPLY_TIMEOUT,
+        ))
     }
 
     async fn collect(&self, step: &Step) -> Result<StepOutcome, StepError> {
@@ -128,7 +136,9 @@ impl Dispatcher {
             step.step_number,
             String::from_utf8_lossy(&reply)
         );
-        Ok(StepOutcome::Succeed { result: reply.to_vec() })
+        Ok(StepOutcome::Succeed {
+            result: reply.to_vec(),
+        })
     }
 }
 
@@ -228,8 +238,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = WorkflowRuntime::builder(
         queue.clone(),
         store.clone(),
-        Dispatcher { remote: requests, store: store.clone() },
-        ShutdownOnTermination { shutdown: tokio::sync::Mutex::new(Some(tx)) },
+        Dispatcher {
+            remote: requests,
+            store: store.clone(),
+        },
+        ShutdownOnTermination {
+            shutdown: tokio::sync::Mutex::new(Some(tx)),
+        },
     )
     .poll_interval(Duration::from_millis(200))
     .build();

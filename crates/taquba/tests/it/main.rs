@@ -4,8 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "tests may be blunt, their helpers included, and bound their waits"
+    reason = "tests may be blunt, their helpers included"
 )]
 
 mod backlog;

@@ -51,10 +51,6 @@ fn outcome(done: taquba::Result<WaitOutcome>) -> &'static str {
 }
 
 #[tokio::test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "a list of calls, each with the answer it waits for"
-)]
 async fn hazard_01_an_answer_never_reports_undurable_state() {
     let bucket = Bucket::new();
     let clock = MockClock::new(1_000_000);
@@ -72,18 +68,12 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
         queue.enqueue_with(id, vec![], own(id)).await.unwrap();
     }
     for id in ["asleep", "signalled"] {
-        let options = EnqueueOptions {
-            id_override: Some(id.to_owned()),
-            ..far()
-        };
+        let options = EnqueueOptions { id_override: Some(id.to_owned()), ..far() };
         let options = options.signal_key((id == "signalled").then(|| "key".to_owned()));
         queue.enqueue_with(id, vec![], options).await.unwrap();
     }
     let claim = queue.claim_next("dead").await.unwrap().unwrap();
-    queue
-        .dead_letter(&claim, "to be brought back")
-        .await
-        .unwrap();
+    queue.dead_letter(&claim, "to be brought back").await.unwrap();
     let mut claims = Vec::new();
     for id in ["ack", "nack", "die", "stop"] {
         claims.push(Arc::new(queue.claim(id, LEASE).await.unwrap().unwrap()));
@@ -96,10 +86,7 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
     let [ack, nack, die, stop] = claims.try_into().unwrap();
 
     bucket.hold(WAL_PUT);
-    let mut calls = Calls {
-        queue: Arc::clone(&queue),
-        under_way: Vec::new(),
-    };
+    let mut calls = Calls { queue: Arc::clone(&queue), under_way: Vec::new() };
     let watch = async |calls: &mut Calls, id: &'static str, answer: &str| {
         calls
             .start("wait_for_completion", answer, move |q| async move {
@@ -116,21 +103,10 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
         watch(&mut calls, id, answer).await;
     }
 
-    calls
-        .start("enqueue", "true", |q| async move {
-            q.enqueue("new", vec![]).await.is_ok()
-        })
-        .await;
+    calls.start("enqueue", "true", |q| async move { q.enqueue("new", vec![]).await.is_ok() }).await;
     let keyed = |id: &str| EnqueueOptions::default().id_override(id).dedup_key("k");
-    for what in [
-        "enqueue with a free dedup key",
-        "enqueue with a held dedup key",
-    ] {
-        let options = keyed(if what.contains("free") {
-            "first"
-        } else {
-            "second"
-        });
+    for what in ["enqueue with a free dedup key", "enqueue with a held dedup key"] {
+        let options = keyed(if what.contains("free") { "first" } else { "second" });
         calls
             .start(what, "Ok(\"first\")", |q| async move {
                 q.enqueue_with("keyed", vec![], options).await
@@ -138,34 +114,19 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
             .await;
     }
     calls
-        .start(
-            "enqueue of a taken id",
-            "Err(DuplicateJobId { id: \"first\" })",
-            |q| async move {
-                q.enqueue_with(
-                    "keyed",
-                    vec![],
-                    EnqueueOptions::default().id_override("first"),
-                )
-                .await
-            },
-        )
+        .start("enqueue of a taken id", "Err(DuplicateJobId { id: \"first\" })", |q| async move {
+            q.enqueue_with("keyed", vec![], EnqueueOptions::default().id_override("first")).await
+        })
         .await;
     calls
         .start("enqueue with effects, voided", "true", |q| async move {
             let effects = SettlementEffects::default().kv_put(b"never", b"");
             let options = EnqueueOptions::default().dedup_key("k");
-            let done = q
-                .enqueue_with_effects("keyed", vec![], options, effects)
-                .await;
+            let done = q.enqueue_with_effects("keyed", vec![], options, effects).await;
             done.unwrap().1.is_empty()
         })
         .await;
-    calls
-        .start("kv_put", "Ok(())", |q| async move {
-            q.kv_put(b"row", b"1").await
-        })
-        .await;
+    calls.start("kv_put", "Ok(())", |q| async move { q.kv_put(b"row", b"1").await }).await;
     calls
         .start("kv_compare_put, false", "Ok(false)", |q| async move {
             q.kv_compare_put(b"row", None, b"2").await
@@ -182,24 +143,15 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
         })
         .await;
     calls
-        .start(
-            "a decision that only reads",
-            "Ok(Some(b\"2\"))",
-            |q| async move {
-                let reads = Reads {
-                    kv: vec![b"row".to_vec()],
-                    ..Reads::default()
-                };
-                q.decide(reads, |facts, _| facts.kv(b"row").cloned()).await
-            },
-        )
+        .start("a decision that only reads", "Ok(Some(b\"2\"))", |q| async move {
+            let reads = Reads { kv: vec![b"row".to_vec()], ..Reads::default() };
+            q.decide(reads, |facts, _| facts.kv(b"row").cloned()).await
+        })
         .await;
     for answer in [CancelOutcome::Removed, CancelOutcome::NotFound] {
         let answer = format!("Ok({answer:?})");
         calls
-            .start("cancel of what waits", &answer, |q| async move {
-                q.cancel("gone").await
-            })
+            .start("cancel of what waits", &answer, |q| async move { q.cancel("gone").await })
             .await;
     }
     watch(&mut calls, "gone", "\"not found\"").await;
@@ -212,42 +164,27 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
         .await;
     for answer in ["Ok(())", "Err(ClaimLost)"] {
         let ack = Arc::clone(&ack);
-        calls
-            .start("ack", answer, |q| async move { q.ack(&ack).await })
-            .await;
+        calls.start("ack", answer, |q| async move { q.ack(&ack).await }).await;
     }
     watch(&mut calls, "ack", "\"not found\"").await;
+    calls.start("nack", "Ok(())", |q| async move { q.nack(&nack, "no").await }).await;
+    calls.start("dead_letter", "Ok(())", |q| async move { q.dead_letter(&die, "no").await }).await;
     calls
-        .start(
-            "nack",
-            "Ok(())",
-            |q| async move { q.nack(&nack, "no").await },
-        )
-        .await;
-    calls
-        .start("dead_letter", "Ok(())", |q| async move {
-            q.dead_letter(&die, "no").await
-        })
-        .await;
-    calls
-        .start("requeue_dead_job", "Ok(())", |q| async move {
-            q.requeue_dead_job("dead").await
-        })
+        .start("requeue_dead_job", "Ok(())", |q| async move { q.requeue_dead_job("dead").await })
         .await;
     calls
         .start("requeue_dead_job, refused", "true", |q| async move {
-            matches!(
-                q.requeue_dead_job("dead").await,
-                Err(taquba::Error::InvalidState { .. })
-            )
+            matches!(q.requeue_dead_job("dead").await, Err(taquba::Error::InvalidState { .. }))
         })
         .await;
     for answer in [WakeOutcome::Woken, WakeOutcome::NotScheduled] {
         let answer = format!("Ok({answer:?})");
         calls
-            .start("wake_scheduled", &answer, |q| async move {
-                q.wake_scheduled("asleep", None).await
-            })
+            .start(
+                "wake_scheduled",
+                &answer,
+                |q| async move { q.wake_scheduled("asleep", None).await },
+            )
             .await;
     }
     for answer in [SignalDelivery::Delivered, SignalDelivery::Buffered] {
@@ -260,55 +197,36 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
     }
     for answer in ["Ok(true)", "Ok(false)"] {
         calls
-            .start("clear_signal", answer, |q| async move {
-                q.clear_signal("signalled", "key").await
-            })
+            .start(
+                "clear_signal",
+                answer,
+                |q| async move { q.clear_signal("signalled", "key").await },
+            )
             .await;
     }
     clock.advance(Duration::from_secs(2));
-    calls
-        .start("reap_now", "Ok(())", |q| async move { q.reap_now().await })
-        .await;
+    calls.start("reap_now", "Ok(())", |q| async move { q.reap_now().await }).await;
 
     // All of it has been decided: readers of memory see it.
     let now = |id: &'static str| {
         let queue = Arc::clone(&queue);
-        async move {
-            queue
-                .view()
-                .get_job(id)
-                .await
-                .unwrap()
-                .map(|job| job.status)
-        }
+        async move { queue.view().get_job(id).await.unwrap().map(|job| job.status) }
     };
     assert_eq!(now("ack").await, None);
     assert_eq!(now("leased").await, Some(taquba::JobStatus::Dead));
     assert_eq!(now("asleep").await, Some(taquba::JobStatus::Pending));
     // What is not durable is not ready.
     for name in ["new", "keyed", "asleep", "signalled", "dead"] {
-        assert!(
-            queue.claim_next(name).await.unwrap().is_none(),
-            "{name} handed out"
-        );
+        assert!(queue.claim_next(name).await.unwrap().is_none(), "{name} handed out");
     }
 
     for _ in 0..10 {
         taquba::time::sleep(Duration::from_millis(5)).await;
         for (what, task, _) in &calls.under_way {
-            assert!(
-                !task.is_finished(),
-                "{what} answered before the log was written"
-            );
+            assert!(!task.is_finished(), "{what} answered before the log was written");
         }
-        assert!(
-            deaths.try_recv().is_err(),
-            "a death was told before the log was written"
-        );
-        assert!(
-            !stop.cancel_token().is_cancelled(),
-            "a cancel request was told too early"
-        );
+        assert!(deaths.try_recv().is_err(), "a death was told before the log was written");
+        assert!(!stop.cancel_token().is_cancelled(), "a cancel request was told too early");
     }
     assert!(bucket.held_now() > 0);
 
@@ -320,9 +238,6 @@ async fn hazard_01_an_answer_never_reports_undurable_state() {
     assert_eq!(deaths.recv().await.as_deref(), Some("leased"));
     assert!(stop.cancel_token().is_cancelled());
     for name in ["new", "keyed", "asleep", "signalled", "dead"] {
-        assert!(
-            queue.claim_next(name).await.unwrap().is_some(),
-            "{name} not ready"
-        );
+        assert!(queue.claim_next(name).await.unwrap().is_some(), "{name} not ready");
     }
 }

@@ -40,19 +40,10 @@ async fn hazard_03_a_deferred_change_is_flushed_in_time() {
     // A claim: on its own it waits its time, and then it is there.
     let puts = bucket.wal_puts();
     let claim = queue.claim_next("q").await.unwrap().unwrap();
-    assert_eq!(
-        (bucket.wal_puts(), attempts_after_a_crash(&bucket).await),
-        (puts, 0)
-    );
+    assert_eq!((bucket.wal_puts(), attempts_after_a_crash(&bucket).await), (puts, 0));
     let waited = time_to_next_put(&bucket).await;
-    assert!(
-        waited <= DEFERRED_MAX + 2 * STEP,
-        "flushed only after {waited:?}"
-    );
-    assert!(
-        waited >= DEFERRED_MAX - 2 * STEP,
-        "not deferred at all: {waited:?}"
-    );
+    assert!(waited <= DEFERRED_MAX + 2 * STEP, "flushed only after {waited:?}");
+    assert!(waited >= DEFERRED_MAX - 2 * STEP, "not deferred at all: {waited:?}");
     assert_eq!(attempts_after_a_crash(&bucket).await, 1);
 
     // A second one that comes later does not push the first one's time back.
@@ -67,10 +58,7 @@ async fn hazard_03_a_deferred_change_is_flushed_in_time() {
         taquba::time::sleep(3 * STEP).await;
         waited += 3 * STEP;
     }
-    assert!(
-        waited <= DEFERRED_MAX + 6 * STEP,
-        "flushed only after {waited:?}"
-    );
+    assert!(waited <= DEFERRED_MAX + 6 * STEP, "flushed only after {waited:?}");
 
     // Nothing is written when there is nothing to write.
     pass(2 * DEFERRED_MAX).await;
@@ -83,14 +71,8 @@ async fn hazard_03_a_deferred_change_is_flushed_in_time() {
     queue.enqueue_with("keyed", vec![], keyed).await.unwrap();
     queue.claim_next("keyed").await.unwrap().unwrap();
     let waited = time_to_next_put(&bucket).await;
-    assert!(
-        waited <= DEFERRED_MAX + 2 * STEP,
-        "flushed only after {waited:?}"
-    );
-    assert!(
-        waited >= DEFERRED_MAX - 2 * STEP,
-        "not deferred at all: {waited:?}"
-    );
+    assert!(waited <= DEFERRED_MAX + 2 * STEP, "flushed only after {waited:?}");
+    assert!(waited >= DEFERRED_MAX - 2 * STEP, "not deferred at all: {waited:?}");
     pass(2 * DEFERRED_MAX).await;
     let puts = bucket.wal_puts();
 

@@ -51,11 +51,7 @@ async fn hazard_04_a_fenced_process_that_works_is_over_within_two_seconds() {
     let held = old.claim_next("q").await.unwrap().unwrap();
     let waiter = tokio::spawn({
         let old = Arc::clone(&old);
-        async move {
-            old.claim_with_wait("empty", LEASE, 3_600 * SECOND)
-                .await
-                .map(drop)
-        }
+        async move { old.claim_with_wait("empty", LEASE, 3_600 * SECOND).await.map(drop) }
     });
 
     let new = open_plain(&bucket).await;
@@ -69,16 +65,11 @@ async fn hazard_04_a_fenced_process_that_works_is_over_within_two_seconds() {
         }
         pass(Duration::from_millis(50)).await;
     }
-    assert!(
-        handed_out <= 22,
-        "{handed_out} jobs handed out, one each 50 ms"
-    );
+    assert!(handed_out <= 22, "{handed_out} jobs handed out, one each 50 ms");
     assert!(is_fenced(last));
     assert!(held.cancel_token().is_cancelled(), "its handlers go on");
     assert!(is_fenced(old.ack(&held).await));
-    assert!(is_fenced(
-        within(SECOND, "a waiting claim", waiter).await.unwrap()
-    ));
+    assert!(is_fenced(within(SECOND, "a waiting claim", waiter).await.unwrap()));
     assert_eq!(old.closed().await, CloseReason::Fenced);
 
     let claims = new.claim_batch("q", 2_000, LEASE).await.unwrap();
@@ -114,11 +105,7 @@ async fn hazard_04_an_idle_fenced_process_ends_within_its_check_interval() {
         }
     }
     let bucket = Bucket::new();
-    let old = open(
-        &bucket,
-        OpenOptions::default().fence_check_interval(5 * SECOND),
-    )
-    .await;
+    let old = open(&bucket, OpenOptions::default().fence_check_interval(5 * SECOND)).await;
     let id = old.enqueue("other", vec![]).await.unwrap();
     let looped = tokio::spawn({
         let old = Arc::clone(&old);
@@ -133,8 +120,6 @@ async fn hazard_04_an_idle_fenced_process_ends_within_its_check_interval() {
     let new = open_plain(&bucket).await;
     new.enqueue("q", vec![]).await.unwrap();
     let limit = 7 * SECOND;
-    assert!(is_fenced(
-        within(limit, "an idle worker loop", looped).await.unwrap()
-    ));
+    assert!(is_fenced(within(limit, "an idle worker loop", looped).await.unwrap()));
     assert!(is_fenced(within(limit, "a waiter", waiter).await.unwrap()));
 }

@@ -16,10 +16,7 @@ const HOT: usize = 200;
 async fn cold_store() -> (Arc<Bucket>, Vec<String>) {
     let bucket = Bucket::new();
     let queue = open_plain(&bucket).await;
-    let mut ids = queue
-        .enqueue_batch("cold", vec![b"cold".to_vec(); 100])
-        .await
-        .unwrap();
+    let mut ids = queue.enqueue_batch("cold", vec![b"cold".to_vec(); 100]).await.unwrap();
     let keyed = EnqueueOptions::default().dedup_key("k");
     ids.push(queue.enqueue_with("cold", vec![], keyed).await.unwrap());
     push_into_tables(&bucket, &queue).await;
@@ -53,16 +50,10 @@ async fn hazard_05_stalled_gets_leave_hot_calls_alone() {
     cold.push(("a claim that needs a refill", tokio::spawn(claim)));
     let (q, id) = (Arc::clone(&queue), ids[60].clone());
     let wait = async move {
-        matches!(
-            q.wait_for_completion(&id).await,
-            Ok(taquba::WaitOutcome::Cancelled)
-        )
+        matches!(q.wait_for_completion(&id).await, Ok(taquba::WaitOutcome::Cancelled))
     };
     cold.push(("a wait for a cold job", tokio::spawn(wait)));
-    until("the cold calls wait for the bucket", async || {
-        bucket.held_now() > 0
-    })
-    .await;
+    until("the cold calls wait for the bucket", async || bucket.held_now() > 0).await;
 
     // Hot work of every kind, on a queue beside and on the cold one.
     for n in 0..HOT {
@@ -79,10 +70,7 @@ async fn hazard_05_stalled_gets_leave_hot_calls_alone() {
     }
     step_back().await;
     for (what, call) in &cold {
-        assert!(
-            !call.is_finished(),
-            "{what} did not need the bucket: nothing was tested"
-        );
+        assert!(!call.is_finished(), "{what} did not need the bucket: nothing was tested");
     }
 
     bucket.release();
@@ -90,10 +78,7 @@ async fn hazard_05_stalled_gets_leave_hot_calls_alone() {
     let removed = within(LIMIT, "a cancel", async move { q.cancel(&id).await }).await;
     assert_eq!(removed.unwrap(), CancelOutcome::Removed);
     for (what, call) in cold {
-        assert!(
-            within(LIMIT, what, call).await.unwrap(),
-            "{what}: wrong answer"
-        );
+        assert!(within(LIMIT, what, call).await.unwrap(), "{what}: wrong answer");
     }
     // Everything that was there, or came while its queue was being read, is there once.
     let mut left = 0;
@@ -114,24 +99,16 @@ async fn hazard_05_a_crowd_of_cold_calls_leaves_room_for_settlements() {
     bucket.hold(TABLE_GET);
     // More of them than the mailbox has room for.
     let mut cold = tokio::task::JoinSet::new();
-    for id in ids.iter().take(20).cloned() {
+    for id in ids.into_iter().take(20) {
         let queue = Arc::clone(&queue);
         let large = Some(vec![0; 1_024 * 1_024]);
         cold.spawn(async move { queue.wake_scheduled(&id, large).await });
     }
-    until("the cold calls wait for the bucket", async || {
-        bucket.held_now() > 0
-    })
-    .await;
+    until("the cold calls wait for the bucket", async || bucket.held_now() > 0).await;
     step_back().await;
     within(LIMIT, "an ack", queue.ack(&held)).await.unwrap();
-    let next = within(LIMIT, "a claim", queue.claim("hot", LEASE))
-        .await
-        .unwrap()
-        .unwrap();
-    within(LIMIT, "a nack", queue.nack(&next, "no"))
-        .await
-        .unwrap();
+    let next = within(LIMIT, "a claim", queue.claim("hot", LEASE)).await.unwrap().unwrap();
+    within(LIMIT, "a nack", queue.nack(&next, "no")).await.unwrap();
 
     bucket.release();
     let all = async { while cold.join_next().await.transpose().unwrap().is_some() {} };

@@ -39,7 +39,7 @@ enum Call {
 
 enum Answer {
     Id(String),
-    Claimed(Option<Claim>),
+    Claimed(Box<Option<Claim>>),
     Cancelled(CancelOutcome),
     Done,
 }
@@ -60,9 +60,7 @@ struct Line {
 
 /// Everything is small: three to eight jobs in a window, one to four in a page.
 fn tiny(rng: &mut Rng, clock: &MockClock) -> OpenOptions {
-    let config = QueueConfig::default()
-        .max_attempts(u32::MAX)
-        .retry_backoff_base(Duration::ZERO);
+    let config = QueueConfig::default().max_attempts(u32::MAX).retry_backoff_base(Duration::ZERO);
     let mut options = OpenOptions::default()
         .default_queue_config(config)
         .clock(Arc::new(clock.clone()) as Arc<dyn Clock>);
@@ -74,10 +72,7 @@ fn tiny(rng: &mut Rng, clock: &MockClock) -> OpenOptions {
 }
 
 fn place_of(claim: &Claim) -> Place {
-    (
-        claim.priority,
-        u32::from_be_bytes(claim.payload.as_slice().try_into().unwrap()),
-    )
+    (claim.priority, u32::from_be_bytes(claim.payload.as_slice().try_into().unwrap()))
 }
 
 impl Line {
@@ -165,7 +160,8 @@ impl Line {
                     .boxed()
             }
             Call::Claim => {
-                async move { Answer::Claimed(queue.claim("q", LEASE).await.unwrap()) }.boxed()
+                async move { Answer::Claimed(Box::new(queue.claim("q", LEASE).await.unwrap())) }
+                    .boxed()
             }
             Call::Ack(place) => {
                 let claim = claim(place);
@@ -240,7 +236,7 @@ impl Line {
                     self.ids.insert((priority, number), id);
                     self.scheduled.insert((at, (priority, number)));
                 }
-                (Call::Claim, Answer::Claimed(claim)) => claims.push(claim),
+                (Call::Claim, Answer::Claimed(claim)) => claims.push(*claim),
                 (Call::Ack(place), _) => drop(self.held.remove(&place)),
                 (Call::Nack(place), _) => {
                     self.held.remove(&place);
@@ -281,10 +277,7 @@ impl Line {
         let fresh: BTreeSet<_> = self.pending.difference(&ready).copied().collect();
         for claim in claims {
             // A cancelled job may have gone before the claim or after it.
-            let first = ready
-                .iter()
-                .find(|place| !cancelled.contains(place))
-                .copied();
+            let first = ready.iter().find(|place| !cancelled.contains(place)).copied();
             let claimed = claim.as_ref().map(place_of);
             // A claim that waited for a page may get what came back meanwhile, if that is before all else.
             let came_back = claimed.is_some_and(|place| {
@@ -328,8 +321,7 @@ impl Line {
     async fn reopen(&mut self) {
         let options = (self.options)(&mut self.rng, &self.clock);
         self.queue = open(&self.bucket, options).await;
-        self.pending
-            .extend(std::mem::take(&mut self.held).into_keys());
+        self.pending.extend(std::mem::take(&mut self.held).into_keys());
     }
 
     /// Claims that are not looked at. What they were given is given back: at once, but for a hand-over that waits for
@@ -359,11 +351,7 @@ impl Line {
         assert_eq!(drained, all, "{what}: the rest");
         let stats = self.queue.view().stats("q").await.unwrap();
         assert_eq!(stats.pending, 0, "{what}");
-        assert_eq!(
-            stats.dead,
-            i64::try_from(self.dead.len()).unwrap(),
-            "{what}"
-        );
+        assert_eq!(stats.dead, i64::try_from(self.dead.len()).unwrap(), "{what}");
     }
 }
 

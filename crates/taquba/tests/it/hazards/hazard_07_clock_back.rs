@@ -71,9 +71,7 @@ async fn hazard_07_a_clock_an_hour_back_at_reopen_stalls_nothing_and_ids_rise() 
         // And a second time, from an owner whose clock was behind already.
         drop(queue);
         let queue = within(AT_ONCE, what, open(&bucket, behind())).await;
-        let id = within(AT_ONCE, what, queue.enqueue("q", vec![]))
-            .await
-            .unwrap();
+        let id = within(AT_ONCE, what, queue.enqueue("q", vec![])).await.unwrap();
         assert!(id > last, "{what}");
     }
 }
@@ -91,35 +89,20 @@ async fn hazard_07_scheduled_jobs_of_a_host_behind_are_not_lost_below_the_mark()
     let ahead = MockClock::new(10_000_000);
     let queue = open(&bucket, on(&ahead)).await;
     let later = at(&ahead, 1_000);
-    queue
-        .enqueue_with("q", b"later".to_vec(), later)
-        .await
-        .unwrap();
+    queue.enqueue_with("q", b"later".to_vec(), later).await.unwrap();
     drop(queue);
     // ... and a job that falls due long before is not lost below it.
     let back = MockClock::new(10_000_000 - 3_600_000);
     let queue = open(&bucket, on(&back)).await;
     let soon = at(&back, 20_000);
-    queue
-        .enqueue_with("q", b"soon".to_vec(), soon)
-        .await
-        .unwrap();
+    queue.enqueue_with("q", b"soon".to_vec(), soon).await.unwrap();
     drop(queue);
     let queue = open(&bucket, on(&back)).await;
-    assert!(
-        queue.claim_next("q").await.unwrap().is_none(),
-        "not due yet"
-    );
+    assert!(queue.claim_next("q").await.unwrap().is_none(), "not due yet");
     for (by, payload) in [(20, &b"soon"[..]), (3_600, b"later")] {
         back.advance(Duration::from_secs(by));
         let lease = Duration::from_secs(30);
-        let claim = queue
-            .claim_with_wait("q", lease, Duration::from_secs(1))
-            .await
-            .unwrap();
-        assert_eq!(
-            claim.map(|claim| claim.payload.clone()).as_deref(),
-            Some(payload)
-        );
+        let claim = queue.claim_with_wait("q", lease, Duration::from_secs(1)).await.unwrap();
+        assert_eq!(claim.map(|claim| claim.payload.clone()).as_deref(), Some(payload));
     }
 }

@@ -30,12 +30,7 @@ async fn poll_and_drop(polls: usize, yields: usize, call: impl Future) -> bool {
 }
 
 async fn status(queue: &Queue, id: &str) -> Option<JobStatus> {
-    queue
-        .view()
-        .get_job(id)
-        .await
-        .unwrap()
-        .map(|job| job.status)
+    queue.view().get_job(id).await.unwrap().map(|job| job.status)
 }
 
 /// Claims the queue's only job, which must be there as if nothing had been.
@@ -94,11 +89,7 @@ async fn hazard_08_a_granted_claim_that_is_dropped_wakes_the_next_waiter() {
         .await;
         assert!(!second.is_finished());
         drop(first);
-        let claim = within(LONG, "the second waiter", second)
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
+        let claim = within(LONG, "the second waiter", second).await.unwrap().unwrap().unwrap();
         assert_eq!((claim.id.as_str(), claim.attempts), (id.as_str(), 1));
         queue.ack(&claim).await.unwrap();
     }
@@ -117,19 +108,14 @@ async fn hazard_08_a_claim_dropped_while_its_hand_over_waits_for_the_log_is_give
     {
         let mut claim = Box::pin(queue.claim("q", LEASE));
         for _ in 0..10 {
-            assert!(
-                claim.as_mut().now_or_never().is_none(),
-                "handed over undurable"
-            );
+            assert!(claim.as_mut().now_or_never().is_none(), "handed over undurable");
             step_back().await;
         }
         assert_eq!(status(&queue, &id).await, Some(JobStatus::Claimed));
     }
     copy.release();
-    until("the job is given back", async || {
-        status(&queue, &id).await == Some(JobStatus::Pending)
-    })
-    .await;
+    until("the job is given back", async || status(&queue, &id).await == Some(JobStatus::Pending))
+        .await;
     let claim = claim_untouched(&queue, "q", &id).await;
     queue.ack(&claim).await.unwrap();
 }
@@ -161,10 +147,7 @@ async fn hazard_08_a_dropped_claim_keeps_its_dedup_key_unless_another_job_took_i
     let other = queue.enqueue_with("q", vec![], keyed()).await.unwrap();
     assert_ne!(other, id);
     drop(claim);
-    assert_eq!(
-        queue.enqueue_with("q", vec![], keyed()).await.unwrap(),
-        other
-    );
+    assert_eq!(queue.enqueue_with("q", vec![], keyed()).await.unwrap(), other);
     for id in [id, other] {
         let claim = claim_untouched(&queue, "q", &id).await;
         queue.ack(&claim).await.unwrap();
@@ -184,10 +167,7 @@ async fn hazard_08_a_claim_dropped_during_a_refill_harms_nobody() {
     let queue = super::open(&Bucket::on(bucket.fork(), None), options).await;
     for polls in 0..6 {
         let claim = queue.claim_with_wait("q", LEASE, LONG);
-        assert!(
-            !poll_and_drop(polls, 8, claim).await,
-            "answered before the page came"
-        );
+        assert!(!poll_and_drop(polls, 8, claim).await, "answered before the page came");
     }
     let left = queue.view().stats("q").await.unwrap().pending;
     let mut found = 0;

@@ -27,9 +27,7 @@ const TRAIL_MAX_MS: u64 = 20_000;
 const WAVE: usize = 500;
 
 fn churned() -> usize {
-    let wanted = std::env::var("TAQUBA_CHURN")
-        .ok()
-        .and_then(|n| n.parse().ok());
+    let wanted = std::env::var("TAQUBA_CHURN").ok().and_then(|n| n.parse().ok());
     wanted.unwrap_or(6_000)
 }
 
@@ -77,18 +75,13 @@ async fn trails(bucket: &Bucket, now_ms: u64) -> Trails {
         match row.key[0] {
             b'C' => {
                 // Version, flag, a number of some bytes, then the claimed job's key.
-                let time = row.value[2..]
-                    .iter()
-                    .position(|byte| byte & 0x80 == 0)
-                    .unwrap();
+                let time = row.value[2..].iter().position(|byte| byte & 0x80 == 0).unwrap();
                 claimed.insert(row.value[3 + time..].to_vec());
                 slots_end = 1 + u32::from_be_bytes(row.key[1..5].try_into().unwrap());
             }
             b'P' if !claimed.contains(&row.key[..]) => {
                 let (band, order) = row.key.split_at(row.key.len() - 8);
-                rows.entry(band[1..].to_vec())
-                    .or_default()
-                    .push(number(order));
+                rows.entry(band[1..].to_vec()).or_default().push(number(order));
             }
             b'S' => scheduled = scheduled.min(number(&row.key[1..9])),
             b'L' => drop(marks.insert(row.key[1..].to_vec(), number(&row.value))),
@@ -101,38 +94,19 @@ async fn trails(bucket: &Bucket, now_ms: u64) -> Trails {
     let (mut ready, mut whole) = (BTreeMap::new(), BTreeMap::new());
     for (band, orders) in rows {
         let (first, last) = (orders[0], orders[orders.len() - 1]);
-        let mark = marks
-            .get(&band)
-            .unwrap_or_else(|| panic!("no mark of band {band:?}"));
-        assert!(
-            *mark <= first,
-            "a live job at {first} lies below its mark {mark}"
-        );
+        let mark = marks.get(&band).unwrap_or_else(|| panic!("no mark of band {band:?}"));
+        assert!(*mark <= first, "a live job at {first} lies below its mark {mark}");
         ready.insert(band.clone(), first - mark);
         whole.insert(band, last + 1 - mark - orders.len() as u64);
     }
-    assert!(
-        scheduled_mark <= scheduled,
-        "a scheduled job lies below its mark"
-    );
-    Trails {
-        ready,
-        whole,
-        scheduled: scheduled - scheduled_mark,
-        claims: claimed.len(),
-        slots_end,
-    }
+    assert!(scheduled_mark <= scheduled, "a scheduled job lies below its mark");
+    Trails { ready, whole, scheduled: scheduled - scheduled_mark, claims: claimed.len(), slots_end }
 }
 
 /// Enqueues a wave of jobs over two queues and three priorities, in one commit.
 async fn enqueue_wave(queue: &Queue, rng: &mut Rng) {
     let request = |rng: &mut Rng| {
-        let priority = *rng.pick(&[
-            PRIORITY_HIGH,
-            PRIORITY_NORMAL,
-            PRIORITY_NORMAL,
-            PRIORITY_LOW,
-        ]);
+        let priority = *rng.pick(&[PRIORITY_HIGH, PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_LOW]);
         EnqueueRequest {
             queue: (*rng.pick(&["at-once", "backoff"])).to_owned(),
             payload: vec![0; 16],
@@ -151,10 +125,7 @@ async fn work_off(queue: &Queue, rng: &mut Rng, rest: i64, done: &mut usize) {
         while pending > rest {
             let most = usize::try_from(pending - rest).unwrap().min(100);
             let claims = queue.claim_batch(name, most, LEASE).await.unwrap();
-            assert!(
-                !claims.is_empty(),
-                "{name} has {pending}, and nothing to claim"
-            );
+            assert!(!claims.is_empty(), "{name} has {pending}, and nothing to claim");
             let mut settlements = Vec::new();
             for claim in &claims {
                 let fails = rng.chance(15);
@@ -201,23 +172,13 @@ async fn hazard_09_a_churned_store_keeps_its_claims_flat_also_after_a_crash() {
             let found = trails(&bucket, clock.now_ms()).await;
             for (band, trail) in &found.ready {
                 let name = String::from_utf8_lossy(band);
-                assert!(
-                    *trail <= TRAIL_MAX,
-                    "{done} done: {name:?} walks over {trail} places"
-                );
+                assert!(*trail <= TRAIL_MAX, "{done} done: {name:?} walks over {trail} places");
             }
             let behind = found.scheduled;
-            assert!(
-                behind <= TRAIL_MAX_MS,
-                "{done} done: the timers' mark trails {behind} ms"
-            );
+            assert!(behind <= TRAIL_MAX_MS, "{done} done: the timers' mark trails {behind} ms");
             // Slots are used again: there are no more than were ever held at once.
             assert_eq!(found.claims, held.len());
-            assert!(
-                found.slots_end <= 110,
-                "a claim in slot {}",
-                found.slots_end - 1
-            );
+            assert!(found.slots_end <= 110, "a claim in slot {}", found.slots_end - 1);
             for claim in &held {
                 queue.nack(claim, "again").await.unwrap();
             }
@@ -241,10 +202,7 @@ async fn hazard_09_a_churned_store_keeps_its_claims_flat_also_after_a_crash() {
     let found = trails(&bucket, clock.now_ms()).await;
     for (band, walked) in &found.whole {
         let name = String::from_utf8_lossy(band);
-        assert!(
-            *walked <= TRAIL_MAX,
-            "{name:?}: a refill walks over {walked} places"
-        );
+        assert!(*walked <= TRAIL_MAX, "{name:?}: a refill walks over {walked} places");
     }
     assert_eq!(
         found.whole.len(),

@@ -37,15 +37,9 @@ async fn open_on_failing(down: Down, at: usize) -> (Arc<Bucket>, bool) {
     )
     .await;
     let reached = bucket.calls() >= at;
-    assert!(
-        opened.is_ok() || reached,
-        "an open fails on a good bucket: {opened:?}"
-    );
+    assert!(opened.is_ok() || reached, "an open fails on a good bucket: {opened:?}");
     if down == Down::Before(at) && reached {
-        assert!(
-            opened.is_err(),
-            "open answers although request {at} of it failed"
-        );
+        assert!(opened.is_err(), "open answers although request {at} of it failed");
     }
     drop(opened);
     (bucket, reached)
@@ -65,10 +59,7 @@ async fn hazard_10_the_first_open_killed_at_every_call_leaves_a_usable_store() {
             }
             at += 1;
         }
-        assert!(
-            at > 5,
-            "an open makes several requests; only {at} were seen"
-        );
+        assert!(at > 5, "an open makes several requests; only {at} were seen");
     }
 }
 

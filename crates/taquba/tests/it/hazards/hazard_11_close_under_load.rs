@@ -31,6 +31,12 @@ struct Told {
 }
 
 impl Told {
+    /// The ids of the jobs whose enqueue was confirmed, and of those whose ack was.
+    fn confirmed(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let acked = self.acked.lock().unwrap().clone();
+        (self.enqueued.lock().unwrap().clone(), acked)
+    }
+
     /// Whether to go on.
     fn hear<T>(&self, what: &str, answer: taquba::Result<T>) -> Option<T> {
         self.answered.fetch_add(1, Ordering::Relaxed);
@@ -53,27 +59,20 @@ async fn produce(queue: &Queue, told: &Told, last: &Mutex<String>) {
 }
 
 async fn work(queue: &Queue, told: &Told) {
-    while let Some(claim) = told.hear(
-        "claim_with_wait",
-        queue.claim_with_wait("q", LEASE, FOR_EVER).await,
-    ) {
+    while let Some(claim) =
+        told.hear("claim_with_wait", queue.claim_with_wait("q", LEASE, FOR_EVER).await)
+    {
         let claim = claim.expect("it waits for ever");
         if told.hear("ack", queue.ack(&claim).await).is_none() {
             return;
         }
-        assert!(
-            told.acked.lock().unwrap().insert(claim.id.clone()),
-            "acked twice"
-        );
+        assert!(told.acked.lock().unwrap().insert(claim.id.clone()), "acked twice");
     }
 }
 
 async fn wait_for_jobs(queue: &Queue, told: &Told) {
     while told
-        .hear(
-            "claim_with_wait",
-            queue.claim_with_wait("empty", LEASE, FOR_EVER).await,
-        )
+        .hear("claim_with_wait", queue.claim_with_wait("empty", LEASE, FOR_EVER).await)
         .is_some()
     {}
 }
@@ -81,10 +80,7 @@ async fn wait_for_jobs(queue: &Queue, told: &Told) {
 async fn watch(queue: &Queue, told: &Told, last: &Mutex<String>) {
     loop {
         let id = last.lock().unwrap().clone();
-        if told
-            .hear("wait_for_completion", queue.wait_for_completion(&id).await)
-            .is_none()
-        {
+        if told.hear("wait_for_completion", queue.wait_for_completion(&id).await).is_none() {
             return;
         }
     }
@@ -95,10 +91,7 @@ async fn all_else(queue: &Queue, told: &Told, last: &Mutex<String>) {
         let id = last.lock().unwrap().clone();
         let done = async {
             told.hear("kv_put", queue.kv_put(b"row", b"1").await)?;
-            told.hear(
-                "kv_compare_put",
-                queue.kv_compare_put(b"row", None, b"1").await,
-            )?;
+            told.hear("kv_compare_put", queue.kv_compare_put(b"row", None, b"1").await)?;
             told.hear("send_signal", queue.send_signal("q", "key", vec![]).await)?;
             told.hear("wake", queue.wake_scheduled(&id, None).await)?;
             told.hear("reap_now", queue.reap_now().await)?;
@@ -166,10 +159,7 @@ async fn hazard_11_close_under_load_answers_everybody() {
         let bucket = Bucket::new();
         let queue = open(&bucket, options()).await;
         let stuck = queue.enqueue("nobody", vec![]).await.unwrap();
-        queue
-            .enqueue_batch("looped", vec![vec![]; 8])
-            .await
-            .unwrap();
+        queue.enqueue_batch("looped", vec![vec![]; 8]).await.unwrap();
         let told = Arc::new(Told::default());
         let mut callers = start(&queue, &told, &stuck);
         until("they are all at it", async || {
@@ -185,16 +175,13 @@ async fn hazard_11_close_under_load_answers_everybody() {
 
         // What was confirmed is there; what was not may be.
         let queue = open(&bucket, options()).await;
-        let (enqueued, acked) = (told.enqueued.lock().unwrap(), told.acked.lock().unwrap());
+        let (enqueued, acked) = told.confirmed();
         let mut left = BTreeSet::new();
         while let Some(claim) = queue.claim("q", LEASE).await.unwrap() {
             assert!(left.insert(claim.id.clone()), "handed out twice");
         }
         for id in enqueued.iter() {
-            assert!(
-                acked.contains(id) || left.contains(id),
-                "{id} was confirmed and is lost"
-            );
+            assert!(acked.contains(id) || left.contains(id), "{id} was confirmed and is lost");
         }
         assert!(left.is_disjoint(&acked), "acked and still there");
         let stats = queue.view().stats("q").await.unwrap();
@@ -207,10 +194,7 @@ async fn close_on_a_hanging_bucket(kinds: usize, busy: bool) {
     let bucket = Bucket::new();
     let queue = open(&bucket, options()).await;
     let stuck = queue.enqueue("nobody", vec![]).await.unwrap();
-    queue
-        .enqueue_batch("looped", vec![vec![]; 8])
-        .await
-        .unwrap();
+    queue.enqueue_batch("looped", vec![vec![]; 8]).await.unwrap();
     let confirmed = queue.enqueue("q", vec![]).await.unwrap();
     let told = Arc::new(Told::default());
     let mut callers = JoinSet::new();
@@ -232,27 +216,18 @@ async fn close_on_a_hanging_bucket(kinds: usize, busy: bool) {
     }
 
     let closed = within(Duration::from_millis(10_100), "close", queue.close()).await;
-    assert!(
-        matches!(closed, Err(Error::NotConfirmed { .. })),
-        "{closed:?}"
-    );
+    assert!(matches!(closed, Err(Error::NotConfirmed { .. })), "{closed:?}");
     let everybody = async { while callers.join_next().await.transpose().unwrap().is_some() {} };
     within(Duration::from_secs(1), "answers to everybody", everybody).await;
     assert_eq!(*told.odd.lock().unwrap(), Vec::<String>::new());
-    assert!(matches!(
-        queue.enqueue("q", vec![]).await,
-        Err(Error::Closed(_))
-    ));
+    assert!(matches!(queue.enqueue("q", vec![]).await, Err(Error::Closed(_))));
 
     let copy: Arc<dyn ObjectStore> = Arc::new(bucket.fork());
-    let queue = Queue::open_with_options(copy, "hazards", options())
-        .await
-        .unwrap();
-    let enqueued = told.enqueued.lock().unwrap();
+    let queue = Queue::open_with_options(copy, "hazards", options()).await.unwrap();
+    let (enqueued, acked) = told.confirmed();
     for id in enqueued.iter().chain([&confirmed]) {
         let there = queue.view().get_job(id).await.unwrap().is_some();
-        let acked = told.acked.lock().unwrap().contains(id);
-        assert!(there != acked, "{id}: there {there}, acked {acked}");
+        assert!(there != acked.contains(id), "{id}: there {there}");
     }
 }
 

@@ -55,7 +55,6 @@ struct Bucket {
     down: Option<Down>,
     calls: AtomicUsize,
     wal_puts: AtomicUsize,
-    table_gets: AtomicUsize,
     tables: AtomicUsize,
     manifests_since_table: AtomicUsize,
     /// Requests that are being held.
@@ -70,7 +69,6 @@ impl Bucket {
             down,
             calls: AtomicUsize::new(0),
             wal_puts: AtomicUsize::new(0),
-            table_gets: AtomicUsize::new(0),
             tables: AtomicUsize::new(0),
             manifests_since_table: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -110,11 +108,6 @@ impl Bucket {
         self.manifests_since_table.store(0, Ordering::SeqCst);
     }
 
-    /// Reads of tables.
-    fn table_gets(&self) -> usize {
-        self.table_gets.load(Ordering::SeqCst)
-    }
-
     fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -140,11 +133,9 @@ impl Bucket {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         assert!(free, "the bucket outlives its requests");
         let done = call.await;
-        match kind {
-            WAL_PUT => self.wal_puts.fetch_add(1, Ordering::SeqCst),
-            TABLE_GET => self.table_gets.fetch_add(1, Ordering::SeqCst),
-            _ => 0,
-        };
+        if kind == WAL_PUT {
+            self.wal_puts.fetch_add(1, Ordering::SeqCst);
+        }
         match self.down {
             Some(Down::After(at)) if number == at => Err(refused()),
             _ => done,
@@ -180,9 +171,7 @@ impl ObjectStore for Bucket {
         at: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = self
-            .pass(OTHER, self.inner.put_multipart_opts(at, opts))
-            .await;
+        let upload = self.pass(OTHER, self.inner.put_multipart_opts(at, opts)).await;
         if is_in(at, "compacted") {
             self.saw_table();
         }
@@ -190,11 +179,7 @@ impl ObjectStore for Bucket {
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        let kind = if is_in(at, "compacted") {
-            TABLE_GET
-        } else {
-            OTHER
-        };
+        let kind = if is_in(at, "compacted") { TABLE_GET } else { OTHER };
         self.pass(kind, self.inner.get_opts(at, options)).await
     }
 
@@ -230,13 +215,11 @@ impl ObjectStore for Bucket {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.pass(OTHER, self.inner.list_with_delimiter(prefix))
-            .await
+        self.pass(OTHER, self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.pass(OTHER, self.inner.copy_opts(from, to, options))
-            .await
+        self.pass(OTHER, self.inner.copy_opts(from, to, options)).await
     }
 }
 
@@ -256,15 +239,9 @@ async fn open_plain(bucket: &Arc<impl ObjectStore>) -> Arc<Queue> {
 /// when the store is opened again.
 async fn push_into_tables(bucket: &Bucket, queue: &Queue) {
     for _ in 0..20 {
-        queue
-            .enqueue("filler", vec![0; 1_024 * 1_024])
-            .await
-            .unwrap();
+        queue.enqueue("filler", vec![0; 1_024 * 1_024]).await.unwrap();
     }
-    until("a table is written and named", async || {
-        bucket.manifests_since_table() > 0
-    })
-    .await;
+    until("a table is written and named", async || bucket.manifests_since_table() > 0).await;
 }
 
 /// Lets everybody else go on until they all wait for something.

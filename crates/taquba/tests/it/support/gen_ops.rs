@@ -205,6 +205,20 @@ impl Commands {
             80..81 => Op::ClearSignal(self.queue(), self.key()),
             81..84 => Op::Requeue(self.id(naive, |status| status == JobStatus::Dead)),
             84..93 => self.next_kv(naive),
+            _ => self.next_advance(naive),
+        }
+    }
+
+    /// Often to the very moment at which something is due, or to just before it.
+    fn next_advance(&mut self, naive: &Naive) -> Op {
+        let due = naive.jobs.iter().filter_map(|job| {
+            job.record.run_at.or(job.claim.as_ref().map(|held| held.lease_until))
+        });
+        let left: Vec<u64> = due.map(|at| at.saturating_sub(naive.now)).collect();
+        match self.rng.pick_any(&left) {
+            Some(left) if self.rng.chance(50) => {
+                Op::Advance(left.saturating_sub(self.rng.below(2)))
+            }
             _ => {
                 let by = if self.rng.chance(70) { 4_000 } else { 60_000 };
                 Op::Advance(self.rng.below(by))

@@ -1,7 +1,6 @@
 //! An object store that dies at a chosen call: from then on every call answers `NotSupported`, which SlateDB does not
 //! retry, while what was stored stays. It also counts calls, by kind. It injects no delays and no passing errors.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -21,7 +20,6 @@ use taquba::object_store::{
 /// When the store dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kill {
-    Never,
     /// The call of this number (from 0) and all later ones have no effect.
     At(u64),
     /// Of the calls that change something, the one of this number (from 0) does, but its answer is lost; all later
@@ -34,7 +32,6 @@ struct Life {
     kill: Kill,
     calls: u64,
     effects: u64,
-    by_kind: BTreeMap<&'static str, u64>,
 }
 
 /// What one call may do.
@@ -59,14 +56,8 @@ fn dead(kind: &'static str) -> Error {
 impl KillStore {
     /// Wraps what `inner` holds.
     pub(crate) fn new(inner: Arc<InMemory>, kill: Kill) -> Self {
-        let life = Life { kill, calls: 0, effects: 0, by_kind: BTreeMap::new() };
+        let life = Life { kill, calls: 0, effects: 0 };
         Self { inner, life: Arc::new(Mutex::new(life)) }
-    }
-
-    /// Dies with the next call.
-    pub(crate) fn kill_now(&self) {
-        let mut life = self.life.lock().unwrap();
-        life.kill = Kill::At(life.calls);
     }
 
     /// How many calls were made, those after death included.
@@ -79,16 +70,10 @@ impl KillStore {
         self.life.lock().unwrap().effects
     }
 
-    /// How many calls of each kind were made.
-    pub(crate) fn calls_by_kind(&self) -> BTreeMap<&'static str, u64> {
-        self.life.lock().unwrap().by_kind.clone()
-    }
-
     /// Whether the fatal call was made.
     pub(crate) fn is_dead(&self) -> bool {
         let life = self.life.lock().unwrap();
         match life.kill {
-            Kill::Never => false,
             Kill::At(k) => life.calls > k,
             Kill::AfterEffect(n) => life.effects > n,
         }
@@ -98,7 +83,6 @@ impl KillStore {
         let mut life = self.life.lock().unwrap();
         let number = life.calls;
         life.calls += 1;
-        *life.by_kind.entry(kind).or_default() += 1;
         let reads = kind.starts_with("GET") || kind == "LIST";
         let fate = match life.kill {
             Kill::At(k) if number >= k => Fate::Dies,
