@@ -117,6 +117,8 @@ pub struct Knobs {
     pub timer_bytes: Option<usize>,
     /// Jobs that one refill reads.
     pub page_jobs: Option<usize>,
+    /// Bytes of a memtable that goes to the object store.
+    pub memtable_bytes: Option<usize>,
     /// Steps back that a refill makes between its scan and the delivery of its page.
     pub refill_yields: usize,
     /// How far the host's clock, as the store engine sees it, lags the real one.

@@ -93,6 +93,8 @@ impl Facts {
 pub(crate) enum Verdict {
     Ack,
     Nack(String),
+    /// What the worker wanted to commit was refused; as a failed attempt, but nobody decided on it.
+    Refused(String),
     DeadLetter(String),
 }
 

@@ -206,6 +206,20 @@ async fn a_final_error_dead_letters_the_step_ends_the_run_and_drops_what_was_sta
 }
 
 #[tokio::test]
+async fn a_panic_in_the_last_attempt_ends_the_run_though_nobody_waits_for_it() {
+    let world = World::new();
+    let queue = world.open().await;
+    let told = Told::new();
+    let runtime = world.runtime(&queue, Script::pure(|_| panic!("out of cheese")), told.clone());
+    let worker = runtime.spawn(std::future::pending());
+    runtime.submit(spec("r", "")).await.unwrap();
+    let outcome = told.outcomes.reach(1).await.remove(0);
+    assert_eq!(outcome.status, TerminalStatus::Failed);
+    assert_eq!(outcome.error.as_deref(), Some("step panicked: out of cheese"));
+    worker.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_step_that_panics_once_is_tried_again_at_once() {
     let world = World::new();
     let queue = world.open().await;

@@ -146,13 +146,16 @@ impl Engine {
     ) -> Result<NackOutcome> {
         let job = self.claims.get(claim).cloned().ok_or(Error::ClaimLost)?;
         let change = self.settlement(&job, verdict, round);
-        let retried = matches!(verdict, Verdict::Nack(_)) && change.ending.is_none();
-        if retried {
+        let failed = matches!(verdict, Verdict::Nack(_) | Verdict::Refused(_));
+        if failed && change.ending.is_none() {
             self.apply(change, Ready::WhenDurable, round);
             return Ok(NackOutcome::Retried);
         }
         let plan = self.plan(effects, found, false, round)?;
         self.apply(change, Ready::WhenDurable, round);
+        if matches!(verdict, Verdict::Refused(_)) {
+            self.tell_death(&job, round);
+        }
         Ok(NackOutcome::DeadLettered(self.commit(plan, round)))
     }
 
@@ -163,7 +166,7 @@ impl Engine {
                 let keep = self.shared.configs.of(queue).keep_done_jobs.is_some();
                 settle::ack(job, keep, round.stamp)
             }
-            Verdict::Nack(error) => {
+            Verdict::Nack(error) | Verdict::Refused(error) => {
                 let backoff = self.shared.configs.backoff(queue);
                 settle::nack(job, clip_error(error), backoff, round.stamp)
             }

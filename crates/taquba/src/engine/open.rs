@@ -54,7 +54,7 @@ pub(crate) async fn open(
     let proof = env::now();
     let knobs = options.knobs;
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
-    let store = Store::open(location, store_clock).await?;
+    let store = Store::open(location, store_clock, knobs.memtable_bytes).await?;
     let found = read(&store, path).await?;
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 

@@ -21,7 +21,9 @@ pub(crate) fn wake(job: &Arc<Job>, payload: Option<Bytes>, now_ms: u64) -> Optio
     }
     let mut after = job.with(State::Pending);
     after.signal_key = None;
-    after.woken = Some(Woken { at: now_ms, payload });
+    // A wake that carries nothing does not take back what an earlier signal brought: every attempt sees it.
+    let kept = job.woken.as_ref().and_then(|woken| woken.payload.clone());
+    after.woken = Some(Woken { at: now_ms, payload: payload.or(kept) });
     Some(Move::on(job, after))
 }
 

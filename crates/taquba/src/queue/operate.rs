@@ -97,7 +97,7 @@ impl Queue {
     }
 
     /// Returns a stream of the ids of jobs that the engine itself dead-letters on a queue from now on: a lease that
-    /// ran out in the last attempt, a payload that is gone. (What open dead-letters shows in the listing of dead
+    /// ran out in the last attempt, a payload that is gone, a settlement that was refused. (What open dead-letters shows in the listing of dead
     /// jobs.) It ends when the handle does; unread ids are kept in memory.
     #[must_use]
     pub fn engine_deaths(&self, queue: &str) -> mpsc::UnboundedReceiver<String> {

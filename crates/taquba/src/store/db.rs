@@ -60,12 +60,18 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens (and so takes over) the store at a location, creating it when there is none.
-    pub(crate) async fn open(location: Location, clock: StoreClock) -> Result<Self> {
+    /// Opens (and so takes over) the store at a location, creating it when there is none. `memtable_bytes` is in place
+    /// of [`L0_BYTES`], in tests.
+    pub(crate) async fn open(
+        location: Location,
+        clock: StoreClock,
+        memtable_bytes: Option<usize>,
+    ) -> Result<Self> {
         let clock = Arc::new(clock);
+        let l0_bytes = memtable_bytes.unwrap_or(L0_BYTES);
         let mut tries = 1;
         let db = loop {
-            match Self::build(&location, &clock).await {
+            match Self::build(&location, &clock, l0_bytes).await {
                 // Two first opens at once: who did not create the manifest finds it at the next try.
                 Err(error) if matches!(error.kind(), ErrorKind::Data) && tries < OPEN_TRIES => {
                     tries += 1;
@@ -78,11 +84,15 @@ impl Store {
         Ok(Self { db, clock, location })
     }
 
-    async fn build(location: &Location, clock: &Arc<StoreClock>) -> Result<Db, slatedb::Error> {
+    async fn build(
+        location: &Location,
+        clock: &Arc<StoreClock>,
+        l0_bytes: usize,
+    ) -> Result<Db, slatedb::Error> {
         let settings = Settings {
             flush_interval: None,
             manifest_poll_interval: NEVER,
-            l0_sst_size_bytes: L0_BYTES,
+            l0_sst_size_bytes: l0_bytes,
             l0_max_ssts: 32,
             l0_max_ssts_per_key: 32,
             max_unflushed_bytes: MAX_UNFLUSHED_BYTES,

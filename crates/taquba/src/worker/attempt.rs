@@ -80,7 +80,7 @@ pub(super) async fn settle(queue: &Queue, claim: &Claim, settlement: Settlement)
 /// reason. Leaving the claim to its lease would hide it.
 async fn fail(queue: &Queue, claim: &Claim, refused: &Error) -> Result<()> {
     tracing::error!(job = %claim.id, queue = %claim.queue, error = %refused, "settlement refused");
-    let error = Verdict::Nack(format!("settlement refused: {refused}"));
+    let error = Verdict::Refused(format!("settlement refused: {refused}"));
     match queue.settle_patiently(claim, error, SettlementEffects::default()).await {
         Err(error @ Error::Closed(_)) => Err(error),
         Err(error) => {

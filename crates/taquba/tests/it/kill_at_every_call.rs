@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use taquba::object_store::memory::InMemory;
-use taquba::{Clock, EnqueueOptions, EnqueueRequest, Error, SettlementEffects};
+use taquba::{Clock, EnqueueOptions, EnqueueRequest, Error, Knobs, SettlementEffects};
 
 use crate::support::gen_ops::{QUEUES, naive};
 use crate::support::kill::{Kill, KillStore};
@@ -22,6 +22,8 @@ use crate::support::{audit::audit, within};
 enum Step {
     /// A command, from what the naive queue holds.
     Do(fn(&Naive) -> Op),
+    /// Nothing is asked for a while.
+    Rest,
     /// The process dies here too, and another goes on.
     Crash,
     Close,
@@ -74,7 +76,7 @@ fn none() -> SettlementEffects {
 }
 
 fn scenario() -> Vec<Step> {
-    use Step::{Close, Crash, Do};
+    use Step::{Close, Crash, Do, Rest};
     vec![
         Do(|_| enqueue("alpha", "plain")),
         Do(|_| Op::Batch("beta".into(), vec![b"one".into(), b"two".into(), vec![b'3'; 600]])),
@@ -102,6 +104,7 @@ fn scenario() -> Vec<Step> {
         Do(|n| Op::Cancel(id(n, "later"), effects("with cancel"))),
         Do(|_| claim("beta", 2)),
         Do(|n| Op::Cancel(id(n, "one"), none())),
+        Rest,
         Crash,
         Do(|n| Op::Requeue(id(n, "dedup"))),
         Do(|_| claim("b", 1)),
@@ -111,6 +114,7 @@ fn scenario() -> Vec<Step> {
         Do(|n| Op::Nack(held(n, "two"), "broken again".into(), effects("maybe"))),
         Do(|n| enqueue_with("b", "asleep", opts().run_at(after(n, 90_000)))),
         Do(|n| Op::Wake(id(n, "asleep"), Some(b"hello".into()))),
+        Rest,
         Close,
         Do(|_| Op::Commit(effects("committed").kv_delete("row"))),
         Do(|_| claim("alpha", 3)),
@@ -124,23 +128,30 @@ fn scenario() -> Vec<Step> {
 
 #[test]
 fn a_kill_at_any_call_loses_nothing_and_leaves_nothing_stuck() {
-    let unharmed = kill_everywhere(Kill::At);
+    let unharmed = kill_everywhere(Kill::At, Knobs::default());
     assert!((100..500).contains(&unharmed), "the scenario makes {unharmed} calls");
 }
 
 #[test]
 fn a_kill_that_takes_the_answer_of_any_change_loses_nothing_and_leaves_nothing_stuck() {
-    kill_everywhere(Kill::AfterEffect);
+    kill_everywhere(Kill::AfterEffect, Knobs::default());
+}
+
+/// Memtables so small that they are written out, compacted and collected all along.
+#[test]
+fn a_kill_amid_memtables_and_compactions_loses_nothing_and_leaves_nothing_stuck() {
+    let knobs = Knobs { memtable_bytes: Some(1_500), ..Knobs::default() };
+    kill_everywhere(Kill::AfterEffect, knobs);
 }
 
 /// Runs the scenario with a kill at call 0, 1, .. until a run finishes unharmed; answers how many calls it makes.
-fn kill_everywhere(kill: fn(u64) -> Kill) -> u64 {
+fn kill_everywhere(kill: fn(u64) -> Kill, knobs: Knobs) -> u64 {
     let mut last_left = None;
     for k in 0..1_000 {
         let on_failure = SayOnPanic(kill(k));
         let bytes = Arc::new(InMemory::new());
         let store = KillStore::new(Arc::clone(&bytes), kill(k));
-        let life = runtime().block_on(live(&store));
+        let life = runtime().block_on(live(&store, knobs));
         // Everything of the first process is gone with its runtime. What it left is looked at unless it is what the
         // kill before left: most calls only read.
         let harmed = store.is_dead();
@@ -157,8 +168,10 @@ fn kill_everywhere(kill: fn(u64) -> Kill) -> u64 {
     panic!("the scenario has no end");
 }
 
+/// A process of its own, in virtual time.
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
 }
 
 struct SayOnPanic(Kill);
@@ -182,14 +195,20 @@ struct Life {
 }
 
 /// The first process: goes through the scenario, and goes on when the store is dead.
-async fn live(store: &KillStore) -> Life {
+async fn live(store: &KillStore, knobs: Knobs) -> Life {
     let naive = naive(1_000_000);
     let mut real = Real::new(Arc::new(store.clone()), naive.now);
+    real.knobs = knobs;
     let mut life = Life { naive, unconfirmed: None, closed: None };
     for step in [Step::Crash].into_iter().chain(scenario()) {
         if let Step::Do(op) = step {
             let op = op(&life.naive);
             life.step(&mut real, op, store).await;
+            continue;
+        }
+        if matches!(step, Step::Rest) {
+            // In virtual time: long enough for what is done in the background.
+            taquba::time::sleep(Duration::from_secs(3)).await;
             continue;
         }
         if matches!(step, Step::Close) {

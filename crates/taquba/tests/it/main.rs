@@ -8,6 +8,7 @@
 )]
 
 mod backlog;
+mod edges;
 mod fencing;
 mod golden_path;
 mod hazards;

@@ -38,6 +38,7 @@ async fn the_queue_does_what_a_naive_one_does_through_small_windows() {
             page_jobs: Some(1 + rng.index(6)),
             band_bytes: Some(500 + rng.index(3_000)),
             timer_bytes: Some(500 + rng.index(3_000)),
+            memtable_bytes: rng.chance(50).then(|| 1_000 + rng.index(20_000)),
             refill_yields: rng.index(20),
             ..Knobs::default()
         };

@@ -105,6 +105,7 @@ impl Storm {
             page_jobs: Some(1 + rng.index(8)),
             band_bytes: Some(1_000 + rng.index(4_000)),
             timer_bytes: Some(1_000 + rng.index(4_000)),
+            memtable_bytes: rng.chance(50).then(|| 1_000 + rng.index(20_000)),
             refill_yields: rng.index(12),
             ..Knobs::default()
         };

@@ -3,8 +3,13 @@
 //! above a live job. It reads the layout of docs/layout.md with a decoder of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+use slatedb_common::clock::{SystemClock, SystemClockTicker};
+use taquba::Clock;
 use taquba::object_store::ObjectStore;
 use taquba::object_store::memory::InMemory;
 
@@ -77,10 +82,30 @@ fn placed(space: u8, record: &Record) -> Vec<u8> {
     in_queue(space, &record.queue, &tail)
 }
 
+/// A clock that no store is ahead of.
+#[derive(Debug)]
+struct Tomorrow;
+
+impl SystemClock for Tomorrow {
+    fn now(&self) -> DateTime<Utc> {
+        let tomorrow = taquba::SystemClock.now_ms() + 24 * 3_600 * 1_000;
+        DateTime::from_timestamp_millis(i64::try_from(tomorrow).unwrap()).unwrap()
+    }
+
+    fn sleep<'a>(&'a self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(taquba::time::sleep(duration))
+    }
+
+    fn ticker<'a>(&'a self, duration: Duration) -> SystemClockTicker<'a> {
+        SystemClockTicker::new(self, duration)
+    }
+}
+
 /// Copies a store at rest, and reads all rows of the copy.
 async fn rows(store: &InMemory, path: &str) -> Rows {
     let copy: Arc<dyn ObjectStore> = Arc::new(store.fork());
-    let db = slatedb::Db::open(path, copy).await.unwrap();
+    let builder = slatedb::Db::builder(path, copy).with_system_clock(Arc::new(Tomorrow));
+    let db = builder.build().await.unwrap();
     let mut scan = db.scan(..).await.unwrap();
     let mut rows = Rows::new();
     while let Some(row) = scan.next().await.unwrap() {
