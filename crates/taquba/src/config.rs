@@ -181,14 +181,14 @@ impl OpenOptions {
 /// How one job is enqueued. Unset fields fall back to the queue's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnqueueOptions {
-    /// Claims allowed before dead-lettering.
+    /// Claims allowed before dead-lettering; at least 1.
     pub max_attempts: Option<u32>,
     /// Lower is claimed earlier.
     pub priority: Option<u32>,
     /// Not claimable before this time. A time that is past (or before the epoch) means at once.
     pub run_at: Option<SystemTime>,
-    /// While a job of this queue with the same key is pending or scheduled, enqueuing answers that job's id instead.
-    /// At most 1 KiB.
+    /// While a job of this queue with the same key is pending or scheduled, enqueuing answers that job's id instead. The
+    /// first claim releases the key. At most 1 KiB.
     pub dedup_key: Option<String>,
     /// Free text pairs that ride with the job. At most 8 KiB each, 64 KiB in all.
     pub headers: HashMap<String, String>,

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum CloseReason {
     /// [`Queue::close`](crate::Queue::close) was called, or the handle was dropped.
-    #[error("it was closed")]
+    #[error("close was called, or the handle was dropped")]
     Closed,
     /// Another process opened the same path and owns it now. Nothing that this handle had not confirmed counts.
     #[error("another process has opened this store and owns it now")]
@@ -53,7 +53,7 @@ pub enum Error {
     #[error("no job {0:?}")]
     JobNotFound(String),
     /// The job is in a state that this call does not apply to.
-    #[error("job {id:?} is {state}, which this call does not apply to")]
+    #[error("job {id:?} is {state}; only a dead job can be brought back")]
     InvalidState {
         /// The job.
         id: String,
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("cancellation of this job was requested")]
     CancelRequested,
     /// A KV value is over its cap.
-    #[error("KV value of {size} bytes is over the cap of {max}")]
+    #[error("KV value of {size} bytes is over the cap of {max}; keep it in an object of its own")]
     KvValueTooLarge {
         /// Its size in bytes.
         size: usize,
@@ -81,7 +81,7 @@ pub enum Error {
         key: Vec<u8>,
     },
     /// Something given is over its cap; nothing was changed.
-    #[error("{what} of {size} (bytes or entries) is over the cap of {max}")]
+    #[error("{what}: {size} is over the cap of {max}; split it, or keep the bulk in the bucket")]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -155,8 +155,16 @@ pub enum Error {
     /// A decision on a claim did not say how the claim ends, so nothing was changed.
     #[error("the decision does not say how the claimed job ends: call ack, nack or dead_letter")]
     Undecided,
-    /// An option given to `open` is out of range.
-    #[error("open option {option}: {reason}")]
+    /// A store URL cannot be opened as it is.
+    #[error("store URL {url:?}: {reason}")]
+    InvalidUrl {
+        /// The URL.
+        url: String,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
+    /// An option, of `open` or of a job, is out of range.
+    #[error("option {option}: {reason}")]
     InvalidOption {
         /// The option.
         option: &'static str,

@@ -65,15 +65,15 @@ pub(crate) fn check_job_id(id: &str) -> Result<()> {
 pub(crate) fn check_headers(headers: &HashMap<String, String>) -> Result<()> {
     let mut total = 0;
     for (name, value) in headers {
-        check("header", name.len() + value.len(), MAX_HEADER_SIZE)?;
+        check("header bytes", name.len() + value.len(), MAX_HEADER_SIZE)?;
         total += name.len() + value.len();
     }
-    check("headers", total, MAX_HEADERS_SIZE)
+    check("header bytes in all", total, MAX_HEADERS_SIZE)
 }
 
 /// Refuses a KV key or value past its cap.
 pub(crate) fn check_kv(key: &[u8], value: Option<&[u8]>) -> Result<()> {
-    check("KV key", key.len(), MAX_KV_KEY_LEN)?;
+    check("KV key bytes", key.len(), MAX_KV_KEY_LEN)?;
     match value {
         Some(v) if v.len() > MAX_KV_VALUE_SIZE => {
             Err(Error::KvValueTooLarge { size: v.len(), max: MAX_KV_VALUE_SIZE })

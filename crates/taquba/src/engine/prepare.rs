@@ -76,16 +76,22 @@ impl Configs {
     ) -> Result<NewJob> {
         let name = QueueName::new(queue)?;
         let config = self.of(queue);
-        limits::check("payload", payload.len(), limits::MAX_PAYLOAD_SIZE)?;
+        limits::check("payload bytes", payload.len(), limits::MAX_PAYLOAD_SIZE)?;
         limits::check_headers(&options.headers)?;
+        if options.max_attempts == Some(0) {
+            return Err(Error::InvalidOption {
+                option: "max_attempts",
+                reason: "must be at least 1",
+            });
+        }
         if let Some(id) = &options.id_override {
             limits::check_job_id(id)?;
         }
         if let Some(key) = &options.dedup_key {
-            limits::check("dedup key", key.len(), limits::MAX_DEDUP_KEY_LEN)?;
+            limits::check("dedup key bytes", key.len(), limits::MAX_DEDUP_KEY_LEN)?;
         }
         if let Some(key) = &options.signal_key {
-            limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+            limits::check("signal key bytes", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
         }
         let size = payload.len();
         let payload = if size <= INLINE_PAYLOAD {
@@ -111,7 +117,7 @@ impl Configs {
     pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
         let SettlementEffects { enqueues, kv_writes, kv_deletes } = effects;
         let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
-        limits::check("effects", entries, limits::MAX_EFFECTS)?;
+        limits::check("effects entries", entries, limits::MAX_EFFECTS)?;
         let mut prepared = Prepared::default();
         for request in enqueues {
             prepared.jobs.push(self.job(&request.queue, request.payload, request.options)?);

@@ -71,7 +71,7 @@ impl Queue {
         if payloads.is_empty() {
             return Ok(Vec::new());
         }
-        limits::check("batch", payloads.len(), limits::MAX_BATCH)?;
+        limits::check("batch jobs", payloads.len(), limits::MAX_BATCH)?;
         let size = payloads.iter().map(Vec::len).sum();
         limits::check("batch bytes", size, limits::MAX_BATCH_SIZE)?;
         let job = |payload| self.shared.configs.job(queue, payload, EnqueueOptions::default());

@@ -49,7 +49,7 @@ impl Queue {
         wake_payload: Option<Vec<u8>>,
     ) -> Result<WakeOutcome> {
         let bytes = wake_payload.as_ref().map_or(0, Vec::len);
-        limits::check("wake payload", bytes, limits::MAX_EFFECTS_SIZE)?;
+        limits::check("wake payload bytes", bytes, limits::MAX_EFFECTS_SIZE)?;
         let payload = wake_payload.map(Into::into);
         let op = |reply| Op::Wake { id: id.into(), payload, reply };
         self.shared.call(Lane::Ask, bytes, op).await
@@ -78,8 +78,8 @@ impl Queue {
         key: &str,
         payload: Vec<u8>,
     ) -> Result<SignalDelivery> {
-        limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
-        limits::check("signal payload", payload.len(), limits::MAX_EFFECTS_SIZE)?;
+        limits::check("signal key bytes", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+        limits::check("signal payload bytes", payload.len(), limits::MAX_EFFECTS_SIZE)?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
         let bytes = payload.len();
         let op = |reply| Op::Signal { queue, key, payload: payload.into(), reply };
@@ -91,7 +91,7 @@ impl Queue {
     /// # Errors
     /// As [`send_signal`](Self::send_signal).
     pub async fn clear_signal(&self, queue: &str, key: &str) -> Result<bool> {
-        limits::check("signal key", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
+        limits::check("signal key bytes", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
         self.shared.call(Lane::Ask, 0, |reply| Op::ClearSignal { queue, key, reply }).await
     }

@@ -108,7 +108,8 @@ pub async fn run_worker<W: Worker, F: Future<Output = ()>>(
     pool::run_sequential(queue, name, &handler::Plain(worker), shutdown).await
 }
 
-/// Works on a queue, up to `concurrency` jobs at a time, until `shutdown` completes; as [`run_worker`].
+/// Works on a queue, up to `concurrency` jobs at a time, until `shutdown` completes; as [`run_worker`]. `poll` is taken
+/// for compatibility and has no effect.
 ///
 /// # Errors
 /// As [`run_worker`].

@@ -53,3 +53,30 @@ async fn a_refused_settlement_is_a_failed_attempt_and_its_death_is_told() {
     assert!(dead.last_error.unwrap().starts_with("settlement refused: KV value"));
     queue.close().await.unwrap();
 }
+
+#[test]
+fn a_wrong_store_url_is_refused_for_good_and_says_what_would_be_right() {
+    let file = std::env::current_exe().unwrap();
+    let cases = [
+        (String::new(), "file:///absolute/folder"),
+        ("/tmp/w".to_owned(), "file:///absolute/folder"),
+        ("ftp://x/y".to_owned(), "known are file, memory, s3"),
+        ("s3://bucket/x".to_owned(), "feature `aws`"),
+        ("file:///".to_owned(), "root of the disk"),
+        ("file://host/x".to_owned(), "another machine"),
+        (format!("file://{}", file.display()), "is a file"),
+    ];
+    for (url, says) in cases {
+        let error = taquba::open_url(&url, std::iter::empty::<(String, String)>()).unwrap_err();
+        assert!(error.is_permanent(), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn zero_attempts_are_refused() {
+    let queue = open(QueueConfig::default()).await;
+    let none = EnqueueOptions::default().max_attempts(0_u32);
+    let refused = queue.enqueue_with("q", Vec::new(), none).await.unwrap_err();
+    assert!(refused.to_string().contains("must be at least 1"), "{refused}");
+}

@@ -229,7 +229,10 @@ async fn live(store: &KillStore, knobs: Knobs) -> Life {
             break;
         }
         life.closed = Some(false);
-        real.follow(&mut life.naive).await;
+        if let Err(error) = real.follow(&mut life.naive).await {
+            assert!(store.is_dead(), "a read fails on a healthy store: {error}");
+            break;
+        }
     }
     if let Some(queue) = real.queue.take() {
         let close = within("close", queue.close()).await;
@@ -296,7 +299,7 @@ impl Life {
             }
             world.now = world.now.max(real.clock.now_ms());
             within("a look at the time", real.queue().reap_now()).await.unwrap();
-            real.follow(&mut world).await;
+            real.follow(&mut world).await.unwrap();
             world.claims = 0;
             world.apply(&Op::Advance(0), Vec::new());
             let ids = all_ids(&real).await;

@@ -221,7 +221,7 @@ impl World {
         }
         let before = self.real.queue.take();
         self.real.open(&self.naive).await.unwrap();
-        self.real.follow(&mut self.naive).await;
+        self.real.follow(&mut self.naive).await.unwrap();
         if let Some(first) = before {
             self.expect_fenced(first).await;
         }

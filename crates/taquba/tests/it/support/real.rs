@@ -177,14 +177,14 @@ impl Real {
 
     /// After an opening: a claim that was not known to be durable is back without an attempt charged, or was durable.
     /// Both are right; the naive queue follows.
-    pub(crate) async fn follow(&self, naive: &mut Naive) {
+    pub(crate) async fn follow(&self, naive: &mut Naive) -> Result<(), Error> {
         let mut lost = BTreeSet::new();
         for job in &naive.jobs {
             let Some(held) = job.claim.as_ref().filter(|held| !held.durable) else {
                 continue;
             };
             let id = &job.record.id;
-            let now = self.queue().view().get_job(id).await.unwrap();
+            let now = self.queue().view().get_job(id).await?;
             let uncharged = |now: &JobRecord| {
                 now.status == JobStatus::Pending && now.attempts == held.before.record.attempts
             };
@@ -193,6 +193,7 @@ impl Real {
             }
         }
         naive.reopen(|job| lost.contains(&job.record.id));
+        Ok(())
     }
 
     /// Everything that the queue shows must be what the naive one says.
