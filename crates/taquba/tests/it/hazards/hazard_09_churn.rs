@@ -191,12 +191,13 @@ async fn hazard_09_a_churned_store_keeps_its_claims_flat_also_after_a_crash() {
     }
     // A retried job keeps its place, so behind an old one lie the tombstones of all that overtook it. Without one, the
     // first refill after a crash meets next to none at all.
-    let mut scheduled = 1;
-    while scheduled > 0 {
+    let mut left = 1;
+    while left > 0 {
         work_off(&queue, &mut rng, 0, &mut done).await;
         clock.advance(Duration::from_secs(10));
         queue.promote_scheduled_now().await.unwrap();
-        scheduled = queue.view().stats("backoff").await.unwrap().scheduled;
+        let stats = queue.view().stats("backoff").await.unwrap();
+        left = stats.scheduled + stats.pending;
     }
     enqueue_wave(&queue, &mut rng).await;
     let found = trails(&bucket, clock.now_ms()).await;

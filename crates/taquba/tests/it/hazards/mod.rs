@@ -13,6 +13,7 @@ mod hazard_09_churn;
 mod hazard_10_first_open;
 mod hazard_11_close_under_load;
 mod in_bulk;
+mod outage;
 
 use std::fmt;
 use std::future::Future;
