@@ -18,6 +18,9 @@ use crate::support::real::{PATH, Real, STATES, list};
 use crate::support::rng::Rng;
 use crate::support::{audit::audit, within};
 
+/// In virtual time: long enough for what is done in the background.
+const REST: Duration = Duration::from_secs(3);
+
 /// One step of the scenario.
 enum Step {
     /// A command, from what the naive queue holds.
@@ -207,8 +210,7 @@ async fn live(store: &KillStore, knobs: Knobs) -> Life {
             continue;
         }
         if matches!(step, Step::Rest) {
-            // In virtual time: long enough for what is done in the background.
-            taquba::time::sleep(Duration::from_secs(3)).await;
+            taquba::time::sleep(REST).await;
             continue;
         }
         if matches!(step, Step::Close) {

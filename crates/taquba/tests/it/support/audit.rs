@@ -104,8 +104,13 @@ impl SystemClock for Tomorrow {
 /// Copies a store at rest, and reads all rows of the copy.
 async fn rows(store: &InMemory, path: &str) -> Rows {
     let copy: Arc<dyn ObjectStore> = Arc::new(store.fork());
-    let builder = slatedb::Db::builder(path, copy).with_system_clock(Arc::new(Tomorrow));
-    let db = builder.build().await.unwrap();
+    let settings = slatedb::Settings {
+        compactor_options: None,
+        garbage_collector_options: None,
+        ..slatedb::Settings::default()
+    };
+    let builder = slatedb::Db::builder(path, copy).with_settings(settings);
+    let db = builder.with_system_clock(Arc::new(Tomorrow)).build().await.unwrap();
     let mut scan = db.scan(..).await.unwrap();
     let mut rows = Rows::new();
     while let Some(row) = scan.next().await.unwrap() {
