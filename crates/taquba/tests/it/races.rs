@@ -345,31 +345,35 @@ async fn a_decision_hands_on_what_it_cancels() {
     race.close(queue).await;
 }
 
-/// A decision that settles a claim and cancels the same job, and one that cancels a claim which is not stored yet.
+/// A decision that settles a claim and cancels the same job; and a decision and a plain call that cancel claims which
+/// are not stored yet.
 #[tokio::test]
 async fn a_decision_cancels_claims_for_good_and_its_own_job_not_at_all() {
     let race = Race::new(Knobs::default());
     let queue = race.open().await;
-    let ids = queue.enqueue_batch("q", vec![Vec::new(); 2]).await.unwrap();
+    let ids = queue.enqueue_batch("q", vec![Vec::new(); 3]).await.unwrap();
     let own = queue.claim_next("q").await.unwrap().unwrap();
-    let other = queue.claim_next("q").await.unwrap().unwrap();
+    let others = queue.claim_batch("q", 2, LEASE).await.unwrap();
     let reads = Reads { jobs: ids.clone(), ..Reads::default() };
-    let both = ids.clone();
+    let both = ids[..2].to_vec();
     let change = move |_: &taquba::Facts, changes: &mut taquba::Changes| {
         changes.nack("later");
         both.iter().for_each(|id| changes.cancel(id.clone()));
     };
     queue.settle_decided(&own, reads, change).await.unwrap();
+    assert_eq!(queue.cancel(&ids[2]).await.unwrap(), CancelOutcome::Requested);
     assert_recount(&queue).await;
-    assert!(other.cancel_token().is_cancelled());
+    assert!(others.iter().all(|claim| claim.cancel_token().is_cancelled()));
     let retried = queue.view().get_job(&ids[0]).await.unwrap().unwrap();
     assert_eq!((retried.status, retried.cancel_requested), (JobStatus::Pending, false));
     drop(queue);
 
     // The request was durable, and so is the claim that it was made to.
     let queue = race.open().await;
-    let cancelled = queue.view().get_job(&ids[1]).await.unwrap().unwrap();
-    assert_eq!((cancelled.attempts, cancelled.cancel_requested), (1, true));
+    for id in &ids[1..] {
+        let cancelled = queue.view().get_job(id).await.unwrap().unwrap();
+        assert_eq!((cancelled.attempts, cancelled.cancel_requested), (1, true));
+    }
     assert_recount(&queue).await;
     race.close(queue).await;
 }

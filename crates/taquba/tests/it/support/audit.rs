@@ -105,6 +105,8 @@ impl SystemClock for Tomorrow {
 async fn rows(store: &InMemory, path: &str) -> Rows {
     let copy: Arc<dyn ObjectStore> = Arc::new(store.fork());
     let settings = slatedb::Settings {
+        l0_max_ssts: 1_000,
+        l0_max_ssts_per_key: 1_000,
         compactor_options: None,
         garbage_collector_options: None,
         ..slatedb::Settings::default()
