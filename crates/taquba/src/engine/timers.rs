@@ -49,10 +49,14 @@ impl Engine {
             return;
         };
         let max = self.knobs.page_jobs.unwrap_or(refill::PAGE_JOBS);
+        let yields = self.knobs.refill_yields;
         let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
         round.scans.push(Box::pin(async move {
             let page = refill::scheduled(&store, from, max).await;
             super::claims::pause_if_failed(&page).await;
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
             // If the engine is gone, nobody needs the page.
             drop(mailbox.send(Request::ScheduledPage(page)));
         }));

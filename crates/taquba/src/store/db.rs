@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use slatedb::admin::Admin;
 use slatedb::config::{FlushOptions, FlushType, ScanOptions, Settings};
 use slatedb::db_cache::SplitCache;
 use slatedb::db_cache::moka::{MokaCache, MokaCacheOptions};
@@ -71,16 +72,15 @@ impl Store {
         let l0_bytes = memtable_bytes.unwrap_or(L0_BYTES);
         let mut tries = 1;
         let db = loop {
+            // Before the replay, which may write tables: none may be older than those that are there.
+            clock.raise(newest_table_ms(&location).await?);
             match Self::build(&location, &clock, l0_bytes).await {
-                // Two first opens at once: who did not create the manifest finds it at the next try.
-                Err(error) if matches!(error.kind(), ErrorKind::Data) && tries < OPEN_TRIES => {
-                    tries += 1;
-                }
+                // Two first opens at once: who did not create the manifest finds it at the next try. Or the last owner
+                // wrote a table after we looked for the newest: it is fenced now, so the next look is final.
+                Err(error) if passes(error.kind()) && tries < OPEN_TRIES => tries += 1,
                 built => break built?,
             }
         };
-        let last_tick = u64::try_from(db.manifest().last_l0_clock_tick()).unwrap_or(0);
-        clock.raise(last_tick);
         Ok(Self { db, clock, location })
     }
 
@@ -159,6 +159,22 @@ impl Store {
         let options = slatedb::config::CloseOptions { flush_type: None };
         Ok(self.db.close_with_options(options).await?)
     }
+}
+
+/// Whether an open that failed so may succeed at the next try.
+fn passes(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Data | ErrorKind::Invalid)
+}
+
+/// The latest time that a table of the store carries, in its rows or its name; 0 when there is none.
+async fn newest_table_ms(location: &Location) -> Result<u64> {
+    let admin = Admin::builder(location.path.clone(), Arc::clone(&location.main)).build();
+    let Some(manifest) = admin.read_manifest(None).await? else { return Ok(0) };
+    let last_tick = u64::try_from(manifest.last_l0_clock_tick()).unwrap_or(0);
+    let tables = manifest.l0().iter().map(|view| view.sst.id.value());
+    let compacted = [manifest.last_compacted_l0_sst_id(), manifest.last_compacted_l0_sst_view_id()];
+    let names = tables.chain(compacted.into_iter().flatten());
+    Ok(names.map(|name| name.timestamp_ms()).fold(last_tick, u64::max))
 }
 
 fn read_ahead() -> ScanOptions {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use taquba::object_store::memory::InMemory;
-use taquba::{Claim, Clock, EnqueueOptions, JobStatus, MockClock, OpenOptions, Queue, QueueConfig};
+use taquba::{
+    Claim, Clock, EnqueueOptions, JobStatus, Knobs, MockClock, OpenOptions, Queue, QueueConfig,
+};
 
 use crate::support::audit::audit;
 use crate::support::within;
@@ -24,9 +26,14 @@ impl World {
 
     async fn open(&self) -> Queue {
         let config = QueueConfig::default().retry_backoff_base(Duration::ZERO);
-        let options = OpenOptions::default()
-            .clock(Arc::new(self.clock.clone()) as Arc<dyn Clock>)
-            .default_queue_config(config);
+        // What is read at open comes a while after.
+        let knobs = Knobs { refill_yields: 40, ..Knobs::default() };
+        let options = OpenOptions {
+            clock: Arc::new(self.clock.clone()),
+            default_queue_config: config,
+            knobs,
+            ..OpenOptions::default()
+        };
         let open = Queue::open_with_options(self.bytes.clone(), "store", options);
         within("open", open).await.unwrap()
     }
@@ -175,4 +182,24 @@ async fn a_job_scheduled_by_a_clock_that_is_behind_is_found() {
     assert_eq!(queue.view().stats("q").await.unwrap().scheduled, 1);
     let far = queue.view().list_jobs("q", JobStatus::Scheduled, None, 9).await.unwrap();
     assert_eq!(far.jobs[0].payload, b"far");
+}
+
+/// What fell due while nobody was there is ready once a look at the time has returned, however soon after the opening.
+#[tokio::test]
+async fn what_falls_due_while_nobody_is_there_is_ready_after_the_first_look() {
+    let world = World::new();
+    for turn in 0..20 {
+        let queue = world.open().await;
+        let options = EnqueueOptions::default().run_at(Some(world.in_ms(1_000)));
+        let id = queue.enqueue_with("q", vec![b'p'; 600], options).await.unwrap();
+        crash(queue).await;
+        world.clock.advance(Duration::from_secs(1));
+        let queue = world.open().await;
+        queue.promote_scheduled_now().await.unwrap();
+        let claim = within("a claim", queue.claim_next("q")).await.unwrap();
+        let claim = claim.unwrap_or_else(|| panic!("turn {turn}: nothing is ready"));
+        assert_eq!(claim.id, id);
+        queue.ack(&claim).await.unwrap();
+        crash(queue).await;
+    }
 }
