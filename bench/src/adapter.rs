@@ -41,10 +41,7 @@ macro_rules! adapter {
                 &self,
                 payloads: Vec<Vec<u8>>,
             ) -> Result<usize, $crate::system::Fault> {
-                let ids = self
-                    .0
-                    .enqueue_batch($crate::system::QUEUE, payloads)
-                    .await?;
+                let ids = self.0.enqueue_batch($crate::system::QUEUE, payloads).await?;
                 Ok(ids.len())
             }
 
@@ -69,9 +66,7 @@ macro_rules! adapter {
             async fn left(&self) -> Result<$crate::system::Left, $crate::system::Fault> {
                 let stats = self.0.view().stats($crate::system::QUEUE).await?;
                 let unfinished = stats.pending + stats.claimed + stats.scheduled + stats.dead;
-                Ok($crate::system::Left {
-                    unfinished: u64::try_from(unfinished)?,
-                })
+                Ok($crate::system::Left { unfinished: u64::try_from(unfinished)? })
             }
         }
     };

@@ -46,21 +46,15 @@ impl Command {
         let verb = args.next().ok_or(USAGE)?;
         let mut options = Options::default();
         while let Some(name) = args.next() {
-            let value = args
-                .next()
-                .ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
+            let value = args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
             options.take(&name, value)?;
         }
         match verb.as_str() {
             "run" => Ok(Self::Run(options.into_run())),
             "one" => Ok(Self::One(options.into_one()?)),
             "report" => Ok(Self::Report {
-                input: options
-                    .input
-                    .unwrap_or_else(|| "bench/results.jsonl".to_owned()),
-                output: options
-                    .output
-                    .unwrap_or_else(|| "bench/RESULTS.md".to_owned()),
+                input: options.input.unwrap_or_else(|| "bench/results.jsonl".to_owned()),
+                output: options.output.unwrap_or_else(|| "bench/RESULTS.md".to_owned()),
             }),
             other => Err(format!("no command {other:?}\n{USAGE}").into()),
         }
@@ -96,16 +90,8 @@ impl Options {
     fn into_run(self) -> Run {
         let all = || NAMES.map(str::to_owned).to_vec();
         Run {
-            scenarios: if self.scenarios.is_empty() {
-                all()
-            } else {
-                self.scenarios
-            },
-            systems: if self.systems.is_empty() {
-                Setup::ALL.to_vec()
-            } else {
-                self.systems
-            },
+            scenarios: if self.scenarios.is_empty() { all() } else { self.scenarios },
+            systems: if self.systems.is_empty() { Setup::ALL.to_vec() } else { self.systems },
             repeat: self.repeat.unwrap_or(5),
             scale: self.scale.unwrap_or(1.0),
         }
@@ -113,17 +99,9 @@ impl Options {
 
     fn into_one(self) -> Result<One, Fault> {
         Ok(One {
-            scenario: self
-                .scenarios
-                .into_iter()
-                .next()
-                .ok_or("--scenario is missing")?,
+            scenario: self.scenarios.into_iter().next().ok_or("--scenario is missing")?,
             case: self.case,
-            system: self
-                .systems
-                .into_iter()
-                .next()
-                .ok_or("--system is missing")?,
+            system: self.systems.into_iter().next().ok_or("--system is missing")?,
             repeat: self.repeat.unwrap_or(0),
             scale: self.scale.unwrap_or(1.0),
         })

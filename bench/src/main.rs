@@ -67,19 +67,10 @@ fn run_all(run: &Run) -> Result<(), Fault> {
 fn run_one(one: &One) -> Result<(), Fault> {
     let cases = scenarios::cases(&one.scenario, one.scale)?;
     let case = cases.get(one.case).ok_or("no such case")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(one.system.run(&one.scenario, case))?;
     let rss_mb = measure::peak_rss_mb();
-    let record = Record::new(
-        &one.scenario,
-        one.system.name(),
-        case,
-        one.repeat,
-        &outcome,
-        rss_mb,
-    );
+    let record = Record::new(&one.scenario, one.system.name(), case, one.repeat, &outcome, rss_mb);
     println!("{}", serde_json::to_string(&record)?);
     Ok(())
 }

@@ -21,10 +21,7 @@ pub(crate) struct Elapsed {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        Self {
-            began: Instant::now(),
-            cpu_seconds: cpu_seconds(),
-        }
+        Self { began: Instant::now(), cpu_seconds: cpu_seconds() }
     }
 
     pub(crate) fn running(&self) -> Duration {
@@ -33,13 +30,8 @@ impl Stopwatch {
 
     pub(crate) fn stop(self) -> Elapsed {
         let seconds = self.began.elapsed().as_secs_f64();
-        let spent = cpu_seconds()
-            .zip(self.cpu_seconds)
-            .map(|(now, then)| now - then);
-        Elapsed {
-            seconds,
-            cpu_seconds: spent,
-        }
+        let spent = cpu_seconds().zip(self.cpu_seconds).map(|(now, then)| now - then);
+        Elapsed { seconds, cpu_seconds: spent }
     }
 }
 
@@ -61,9 +53,7 @@ fn cpu_seconds_of(stat: &str) -> Option<f64> {
 /// The largest resident memory of this process so far, in MiB.
 pub(crate) fn peak_rss_mb() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }
@@ -73,9 +63,7 @@ pub(crate) fn percentile_ms(samples_ns: &mut [u64], percent: f64) -> Option<f64>
     samples_ns.sort_unstable();
     let last = samples_ns.len().checked_sub(1)?;
     let rank = (percent / 100.0 * samples_ns.len() as f64).ceil() as usize;
-    samples_ns
-        .get(rank.saturating_sub(1).min(last))
-        .map(|ns| *ns as f64 / 1e6)
+    samples_ns.get(rank.saturating_sub(1).min(last)).map(|ns| *ns as f64 / 1e6)
 }
 
 #[cfg(test)]

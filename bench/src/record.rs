@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) per_s: f64,
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    #[serde(default)]
+    pub(crate) stall_ms: Option<f64>,
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) cpu_us_per_job: Option<f64>,
@@ -37,11 +39,7 @@ impl Record {
     ) -> Self {
         let jobs = outcome.jobs as f64;
         let us_per_job = |seconds: f64| {
-            if jobs > 0.0 {
-                Some(seconds * 1e6 / jobs)
-            } else {
-                None
-            }
+            if jobs > 0.0 { Some(seconds * 1e6 / jobs) } else { None }
         };
         Self {
             scenario: scenario.to_owned(),
@@ -53,6 +51,7 @@ impl Record {
             per_s: rounded(jobs / outcome.seconds),
             p50_ms: outcome.p50_ms.map(rounded),
             p99_ms: outcome.p99_ms.map(rounded),
+            stall_ms: outcome.stall_ms.map(rounded),
             lost: outcome.lost,
             doubled: outcome.doubled,
             cpu_us_per_job: outcome.cpu_seconds.and_then(us_per_job).map(rounded),

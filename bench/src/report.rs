@@ -15,9 +15,7 @@ const OURS: &str = "ours";
 pub(crate) fn write(input: &str, output: &str) -> Result<(), Fault> {
     let text = fs::read_to_string(input).map_err(|e| format!("cannot read {input}: {e}"))?;
     let records = text.lines().filter(|line| !line.trim().is_empty());
-    let records: Vec<Record> = records
-        .map(serde_json::from_str)
-        .collect::<Result<_, _>>()?;
+    let records: Vec<Record> = records.map(serde_json::from_str).collect::<Result<_, _>>()?;
     if records.is_empty() {
         return Err(format!("{input} holds no record").into());
     }
@@ -39,24 +37,14 @@ impl Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = field(&meminfo, "MemTotal").and_then(|v| v.split(' ').next()?.parse().ok());
-        let changed = said_by(
-            "git",
-            &["status", "--porcelain", "--", "crates", "bench/src"],
-        );
-        let mark = if changed.is_some_and(|files| !files.is_empty()) {
-            " with changes"
-        } else {
-            ""
-        };
+        let changed = said_by("git", &["status", "--porcelain", "--", "crates", "bench/src"]);
+        let mark =
+            if changed.is_some_and(|files| !files.is_empty()) { " with changes" } else { "" };
         let commit = said_by("git", &["rev-parse", "--short=12", "HEAD"]);
         Self {
-            cpu: field(&cpuinfo, "model name")
-                .unwrap_or("unknown")
-                .to_owned(),
+            cpu: field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            memory_gib: kib.map_or("?".to_owned(), |k: f64| {
-                format!("{:.0}", k / 1024.0 / 1024.0)
-            }),
+            memory_gib: kib.map_or("?".to_owned(), |k: f64| format!("{:.0}", k / 1024.0 / 1024.0)),
             commit: commit.unwrap_or_else(|| "none yet".to_owned()) + mark,
             rustc: said_by("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned()),
         }
@@ -70,28 +58,15 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn said_by(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program)
-        .args(args)
-        .output()
-        .ok()
-        .filter(|o| o.status.success())?;
+    let output = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn render(records: &[Record], machine: &Machine) -> Result<String, Fault> {
     let mut out = String::new();
     writeln!(out, "# Figures\n")?;
-    writeln!(
-        out,
-        "Written by `bench report`; how to repeat it: `README.md` beside this file.\n"
-    )?;
-    let Machine {
-        cpu,
-        cores,
-        memory_gib,
-        commit,
-        rustc,
-    } = machine;
+    writeln!(out, "Written by `bench report`; how to repeat it: `README.md` beside this file.\n")?;
+    let Machine { cpu, cores, memory_gib, commit, rustc } = machine;
     writeln!(out, "- machine: {cpu}, {cores} cores, {memory_gib} GiB")?;
     writeln!(out, "- commit: {commit}; {rustc}, release")?;
     let poll = WORKER_POLL.as_millis();
@@ -111,10 +86,8 @@ fn render(records: &[Record], machine: &Machine) -> Result<String, Fault> {
          that system in jobs per second.\n"
     )?;
     for (scenario, settings) in distinct(records, |r| (r.scenario.clone(), r.settings.clone())) {
-        let of_case: Vec<&Record> = records
-            .iter()
-            .filter(|r| r.scenario == scenario && r.settings == settings)
-            .collect();
+        let of_case: Vec<&Record> =
+            records.iter().filter(|r| r.scenario == scenario && r.settings == settings).collect();
         writeln!(out, "## {scenario}: {settings}\n")?;
         render_case(&mut out, &of_case)?;
     }
@@ -124,33 +97,27 @@ fn render(records: &[Record], machine: &Machine) -> Result<String, Fault> {
 fn render_case(out: &mut String, records: &[&Record]) -> Result<(), Fault> {
     writeln!(
         out,
-        "| system | runs | jobs | jobs/s | ratio | p50 ms | p99 ms | CPU µs/job | peak MiB | lost | doubled |"
+        "| system | runs | jobs | jobs/s | ratio | p50 ms | p99 ms | longest enqueue ms | CPU µs/job | peak MiB | lost | doubled |"
     )?;
-    writeln!(
-        out,
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    )?;
+    writeln!(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")?;
     let speed = |system: &str| median(&values(records, system, |r| Some(r.per_s)));
     let ours = speed(OURS);
     for system in distinct(records, |r| r.system.clone()) {
         let cell = |of: fn(&Record) -> Option<f64>| spread(&values(records, &system, of));
         let sum = |of: fn(&Record) -> u64| -> u64 {
-            records
-                .iter()
-                .filter(|r| r.system == system)
-                .map(|r| of(r))
-                .sum()
+            records.iter().filter(|r| r.system == system).map(|r| of(r)).sum()
         };
         let ratio = ours.zip(speed(&system)).filter(|_| system != OURS);
         writeln!(
             out,
-            "| {system} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {system} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             values(records, &system, |r| Some(r.per_s)).len(),
             cell(|r| Some(r.jobs as f64)),
             cell(|r| Some(r.per_s)),
             ratio.map_or_else(|| "–".to_owned(), |(a, b)| format!("{:.2}×", a / b)),
             cell(|r| r.p50_ms),
             cell(|r| r.p99_ms),
+            cell(|r| r.stall_ms),
             cell(|r| r.cpu_us_per_job),
             cell(|r| r.rss_mb),
             sum(|r| r.lost),
@@ -220,6 +187,7 @@ mod tests {
             per_s,
             p50_ms: None,
             p99_ms: Some(1.5),
+            stall_ms: None,
             lost,
             doubled: 0,
             cpu_us_per_job: Some(12.0),
@@ -243,10 +211,7 @@ mod tests {
             rustc: "rustc 1".to_owned(),
         };
         let report = render(&records, &machine).unwrap();
-        let rows: Vec<&str> = report
-            .lines()
-            .filter(|line| line.contains("12.0"))
-            .collect();
+        let rows: Vec<&str> = report.lines().filter(|line| line.contains("12.0")).collect();
         assert_eq!(
             rows,
             [

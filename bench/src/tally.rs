@@ -50,16 +50,12 @@ impl Tally {
 
     /// Notes that job `number` is about to be sent.
     pub(crate) fn sent(&self, number: usize) {
-        self.jobs[number]
-            .sent_ns
-            .store(self.now_ns(), Ordering::Relaxed);
+        self.jobs[number].sent_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
     /// Notes that a handler got the job with this payload.
     pub(crate) fn handled(&self, payload: &[u8]) -> Result<(), Fault> {
-        let number = payload
-            .first_chunk::<8>()
-            .map(|bytes| u64::from_le_bytes(*bytes));
+        let number = payload.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
         let slot = number
             .and_then(|n| self.jobs.get(usize::try_from(n).ok()?))
             .filter(|_| payload.len() == PAYLOAD_BYTES)
@@ -92,15 +88,9 @@ impl Tally {
     /// Nanoseconds from sending to handling, of every job that was both sent one by one and handled.
     pub(crate) fn waits_ns(&self) -> Vec<u64> {
         let times = self.jobs.iter().map(|slot| {
-            (
-                slot.sent_ns.load(Ordering::Relaxed),
-                slot.handled_ns.load(Ordering::Relaxed),
-            )
+            (slot.sent_ns.load(Ordering::Relaxed), slot.handled_ns.load(Ordering::Relaxed))
         });
-        times
-            .filter(|(sent, handled)| *sent > 0 && handled > sent)
-            .map(|(s, h)| h - s)
-            .collect()
+        times.filter(|(sent, handled)| *sent > 0 && handled > sent).map(|(s, h)| h - s).collect()
     }
 
     fn now_ns(&self) -> u64 {

@@ -17,23 +17,14 @@ const BATCH: usize = 1_000;
 pub(super) fn cases(scale: f64) -> Vec<Case> {
     let jobs = scaled(200_000, scale);
     let time_max = Duration::from_secs(30);
-    [64, 256]
-        .map(|workers| Case {
-            workers,
-            jobs,
-            time_max,
-            ..Case::default()
-        })
-        .to_vec()
+    [64, 256].map(|workers| Case { workers, jobs, time_max, ..Case::default() }).to_vec()
 }
 
 pub(super) async fn run<S: System>(case: &Case, system: Arc<S>) -> Result<Outcome, Fault> {
     let mut acknowledged = 0;
     for first in (0..case.jobs).step_by(BATCH) {
         let batch = first..case.jobs.min(first + BATCH);
-        acknowledged += system
-            .enqueue_batch(batch.map(Tally::payload).collect())
-            .await?;
+        acknowledged += system.enqueue_batch(batch.map(Tally::payload).collect()).await?;
     }
 
     let tally = Arc::new(Tally::new(case.jobs));

@@ -17,13 +17,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(super) fn cases(scale: f64) -> Vec<Case> {
     let time_max = Duration::from_secs_f64(4.0 * scale);
-    [1, 64, 512]
-        .map(|producers| Case {
-            producers,
-            time_max,
-            ..Case::default()
-        })
-        .to_vec()
+    [1, 64, 512].map(|producers| Case { producers, time_max, ..Case::default() }).to_vec()
 }
 
 pub(super) async fn run<S: System>(case: &Case, system: Arc<S>) -> Result<Outcome, Fault> {
@@ -37,12 +31,7 @@ pub(super) async fn run<S: System>(case: &Case, system: Arc<S>) -> Result<Outcom
 
     let acknowledged = numbers.load(Ordering::Relaxed) as u64;
     let balance = Balance::new(acknowledged, 0, 0, system.left().await?);
-    Ok(Outcome::new(
-        acknowledged - warmed_up,
-        &elapsed,
-        &mut waits_ns,
-        balance,
-    ))
+    Ok(Outcome::new(acknowledged - warmed_up, &elapsed, &mut waits_ns, balance))
 }
 
 /// Runs the producers for `time` and returns how long each call took.

@@ -17,12 +17,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) fn cases(scale: f64) -> Vec<Case> {
     let time_max = Duration::from_secs(60);
-    vec![Case {
-        producers: 1,
-        jobs: scaled(300, scale),
-        time_max,
-        ..Case::default()
-    }]
+    vec![Case { producers: 1, jobs: scaled(300, scale), time_max, ..Case::default() }]
 }
 
 pub(super) async fn run<S: System>(case: &Case, system: Arc<S>) -> Result<Outcome, Fault> {

@@ -27,15 +27,8 @@ pub(crate) struct Case {
 impl Case {
     /// How the case is named in records and on the command line.
     pub(crate) fn label(&self) -> String {
-        let parts = [
-            ("producers", self.producers),
-            ("workers", self.workers),
-            ("jobs", self.jobs),
-        ];
-        let named = parts
-            .iter()
-            .filter(|(_, n)| *n > 0)
-            .map(|(name, n)| format!("{name}={n}"));
+        let parts = [("producers", self.producers), ("workers", self.workers), ("jobs", self.jobs)];
+        let named = parts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name}={n}"));
         named.collect::<Vec<_>>().join(" ")
     }
 }
@@ -49,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) cpu_seconds: Option<f64>,
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// The longest that one durable enqueue took, where the scenario watches for stalls.
+    pub(crate) stall_ms: Option<f64>,
     /// Jobs that were acknowledged, then neither handled nor still in the queue.
     pub(crate) lost: u64,
     /// Handlings too many: of a job handled before, or of one that is in the queue still.
@@ -64,6 +59,7 @@ impl Outcome {
             cpu_seconds: elapsed.cpu_seconds,
             p50_ms: percentile_ms(waits_ns, 50.0),
             p99_ms: percentile_ms(waits_ns, 99.0),
+            stall_ms: None,
             lost: balance.lost,
             doubled: balance.doubled,
         }
@@ -90,6 +86,9 @@ impl Balance {
 /// The scenarios by name, in the order they are run.
 pub(crate) const NAMES: [&str; 4] = ["enqueue_single", "drain", "whole_life", "idle_enqueue"];
 
+/// Runs only when it is asked for by name: `whole_life` for ten minutes, to see the longest write stall.
+pub(crate) const SUSTAINED: &str = "sustained";
+
 /// The cases of a scenario, sized by `scale` (1.0 is the full size).
 pub(crate) fn cases(scenario: &str, scale: f64) -> Result<Vec<Case>, Fault> {
     match scenario {
@@ -97,6 +96,7 @@ pub(crate) fn cases(scenario: &str, scale: f64) -> Result<Vec<Case>, Fault> {
         "drain" => Ok(drain::cases(scale)),
         "whole_life" => Ok(whole_life::cases(scale)),
         "idle_enqueue" => Ok(idle_enqueue::cases(scale)),
+        SUSTAINED => Ok(whole_life::sustained_cases(scale)),
         other => Err(format!("no scenario {other:?}; there are {NAMES:?}").into()),
     }
 }
@@ -111,7 +111,7 @@ pub(crate) async fn run<S: System>(
     match scenario {
         "enqueue_single" => enqueue_single::run(case, system).await,
         "drain" => drain::run(case, system).await,
-        "whole_life" => whole_life::run(case, system).await,
+        "whole_life" | SUSTAINED => whole_life::run(case, system).await,
         "idle_enqueue" => idle_enqueue::run(case, system).await,
         other => Err(format!("no scenario {other:?}; there are {NAMES:?}").into()),
     }
@@ -128,27 +128,9 @@ mod tests {
     #[test]
     fn a_balance_tells_lost_from_doubled() {
         let left = |unfinished| Left { unfinished };
-        assert_eq!(
-            Balance::new(10, 7, 0, left(3)),
-            Balance {
-                lost: 0,
-                doubled: 0
-            }
-        );
-        assert_eq!(
-            Balance::new(10, 7, 0, left(2)),
-            Balance {
-                lost: 1,
-                doubled: 0
-            }
-        );
-        assert_eq!(
-            Balance::new(10, 10, 2, left(1)),
-            Balance {
-                lost: 0,
-                doubled: 3
-            }
-        );
+        assert_eq!(Balance::new(10, 7, 0, left(3)), Balance { lost: 0, doubled: 0 });
+        assert_eq!(Balance::new(10, 7, 0, left(2)), Balance { lost: 1, doubled: 0 });
+        assert_eq!(Balance::new(10, 10, 2, left(1)), Balance { lost: 0, doubled: 3 });
     }
 
     #[test]
@@ -158,10 +140,7 @@ mod tests {
             let mut distinct = labels.clone();
             distinct.sort();
             distinct.dedup();
-            assert!(
-                !labels.is_empty() && labels.len() == distinct.len(),
-                "{name}: {labels:?}"
-            );
+            assert!(!labels.is_empty() && labels.len() == distinct.len(), "{name}: {labels:?}");
         }
         assert!(cases("no such", 1.0).is_err());
     }

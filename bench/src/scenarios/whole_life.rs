@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,9 @@ use crate::measure::Stopwatch;
 use crate::system::{Fault, System};
 use crate::tally::Tally;
 
+/// A longer enqueue is told of while it runs (some of them: a stall makes all wait).
+const STALL_NS: u64 = 500_000_000;
+
 pub(super) fn cases(scale: f64) -> Vec<Case> {
     // More jobs than any system here gets through in the time.
     vec![Case {
@@ -21,6 +24,16 @@ pub(super) fn cases(scale: f64) -> Vec<Case> {
         workers: 256,
         jobs: scaled(3_000_000, scale),
         time_max: Duration::from_secs_f64(15.0 * scale),
+    }]
+}
+
+/// The same for ten minutes.
+pub(super) fn sustained_cases(scale: f64) -> Vec<Case> {
+    vec![Case {
+        producers: 512,
+        workers: 256,
+        jobs: scaled(30_000_000, scale),
+        time_max: Duration::from_secs_f64(600.0 * scale),
     }]
 }
 
@@ -39,21 +52,20 @@ pub(super) async fn run<S: System>(case: &Case, system: Arc<S>) -> Result<Outcom
     ended?;
     let elapsed = watch.stop();
 
+    let stall_ns = Arc::clone(&producers.longest_ns);
     let acknowledged = producers.join().await?;
     let left = system.left().await?;
     let balance = Balance::new(acknowledged, tally.distinct(), tally.repeats(), left);
-    Ok(Outcome::new(
-        tally.distinct(),
-        &elapsed,
-        &mut tally.waits_ns(),
-        balance,
-    ))
+    let outcome = Outcome::new(tally.distinct(), &elapsed, &mut tally.waits_ns(), balance);
+    Ok(Outcome { stall_ms: Some(stall_ns.load(Ordering::Relaxed) as f64 / 1e6), ..outcome })
 }
 
 /// Tasks that enqueue one job each at a time until the case's jobs are sent or `stop` fires.
 struct Producers {
     tasks: JoinSet<Result<(), Fault>>,
     acknowledged: Arc<AtomicU64>,
+    /// The longest that one durable enqueue took.
+    longest_ns: Arc<AtomicU64>,
 }
 
 impl Producers {
@@ -64,12 +76,14 @@ impl Producers {
         stop: &CancellationToken,
     ) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(0));
+        let longest_ns = Arc::new(AtomicU64::new(0));
         let next = Arc::new(AtomicUsize::new(0));
         let jobs = case.jobs;
         let mut tasks = JoinSet::new();
         for _ in 0..case.producers {
             let (system, tally, stop) = (Arc::clone(system), Arc::clone(tally), stop.clone());
             let (acknowledged, next) = (Arc::clone(&acknowledged), Arc::clone(&next));
+            let longest_ns = Arc::clone(&longest_ns);
             tasks.spawn(async move {
                 while !stop.is_cancelled() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -77,16 +91,19 @@ impl Producers {
                         break;
                     }
                     tally.sent(number);
+                    let began = Instant::now();
                     system.enqueue(Tally::payload(number)).await?;
+                    let took_ns = u64::try_from(began.elapsed().as_nanos())?;
+                    longest_ns.fetch_max(took_ns, Ordering::Relaxed);
+                    if took_ns > STALL_NS && number % 256 == 0 {
+                        eprintln!("an enqueue took {} ms", took_ns / 1_000_000);
+                    }
                     acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
             });
         }
-        Self {
-            tasks,
-            acknowledged,
-        }
+        Self { tasks, acknowledged, longest_ns }
     }
 
     /// Waits for all of them; returns how many jobs were acknowledged.
