@@ -6,7 +6,10 @@
 )]
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// A point of the process's monotonic time. Follows tokio's clock, so a paused test runtime drives it.
 pub(crate) type Instant = tokio::time::Instant;
@@ -45,7 +48,25 @@ pub(crate) fn id_entropy() -> u128 {
 
 /// Returns milliseconds of monotonic time since the first call in this process.
 pub(crate) fn process_ms() -> u64 {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
     let start = *START.get_or_init(std::time::Instant::now);
     u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Where work belongs that computes for seconds without a pause (compaction): one thread of this process, beside the
+/// caller's runtime, whose tasks it would hold up. On a runtime of a single thread it stays there, so that one seed
+/// still decides the order of everything.
+pub(crate) fn background() -> Handle {
+    static BACKGROUND: OnceLock<Option<Runtime>> = OnceLock::new();
+    let here = Handle::current();
+    if here.runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return here;
+    }
+    let built = BACKGROUND.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_blocking_threads(4).thread_name("taquba-background");
+        // Without a thread to spare, the caller's runtime does it.
+        builder.enable_all().build().ok()
+    });
+    built.as_ref().map_or(here, |runtime| runtime.handle().clone())
 }

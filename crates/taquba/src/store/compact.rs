@@ -39,6 +39,7 @@ pub(crate) async fn compact(store: &Store) -> Result<()> {
     let compactor = CompactorBuilder::new(location.path.clone(), location.main.clone())
         .with_options(options)
         .with_system_clock(store.clock.clone())
+        .with_runtime(env::background())
         .build();
     let calm = async {
         loop {
