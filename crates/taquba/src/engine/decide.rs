@@ -266,7 +266,7 @@ impl Engine {
     fn requeue(&mut self, id: &JobId, found: &Found, round: &mut Round) -> Result<()> {
         let job =
             self.found_job(id, found).ok_or_else(|| Error::JobNotFound(id.as_ref().to_owned()))?;
-        let change = wait::requeue(&job, round.stamp.epoch).ok_or_else(|| Error::InvalidState {
+        let change = wait::requeue(&job, round.stamp).ok_or_else(|| Error::InvalidState {
             id: id.as_ref().to_owned(),
             state: job.state_name(),
         })?;

@@ -62,6 +62,13 @@ struct InFlight {
     fed: BTreeSet<QueueName>,
 }
 
+/// Rounds that are in memory and in no table yet, by their sequences, oldest first.
+#[derive(Default)]
+struct Unstored {
+    rounds: VecDeque<(u64, usize)>,
+    bytes: usize,
+}
+
 /// The scheduled jobs that come next.
 struct Timers {
     window: Window<(u64, u64)>,
@@ -102,6 +109,8 @@ pub(crate) struct Engine {
     durable_seq: u64,
     /// The last sequence written.
     written: u64,
+    /// What is in memory and in no table yet.
+    unstored: Unstored,
     in_flight: VecDeque<InFlight>,
     /// Answers by the round that they wait for.
     gated: VecDeque<(u64, Vec<Answer>)>,

@@ -73,8 +73,10 @@ pub(crate) async fn open(
     let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
     engine.queues = found.queues;
     engine.queues.set_band_bytes(knobs.band_bytes);
+    let (landed, flushes) = watch::channel(0);
+    tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims).await?;
-    start(engine, &shared, ownership, demanded, &options);
+    start(engine, &shared, ownership, demanded, landed, &options);
     Ok(shared)
 }
 
@@ -84,17 +86,16 @@ fn start(
     shared: &Shared,
     ownership: Arc<Ownership>,
     demanded: watch::Receiver<Demand>,
+    landed: watch::Sender<u64>,
     options: &OpenOptions,
 ) {
     let store = || shared.store.clone();
     let closed = || shared.closed.subscribe();
     let policy =
         FlushPolicy { interval: options.flush_interval, deferred_max: options.deferred_flush_max };
-    let (landed, flushes) = watch::channel(0);
     let (owner, lost) = (Arc::clone(&ownership), shared.mailbox.clone());
     tokio::spawn(flush::run(store(), policy, demanded, owner, landed, lost));
     tokio::spawn(owner::run(store(), ownership, options.fence_check_interval, closed()));
-    tokio::spawn(upkeep::run(store(), flushes, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
     tokio::spawn(engine.run(Nets { tick }));
 }
@@ -247,6 +248,7 @@ impl Engine {
             durable_round: 0,
             durable_seq: 0,
             written: 0,
+            unstored: Default::default(),
             in_flight: Default::default(),
             gated: Default::default(),
             closing: None,

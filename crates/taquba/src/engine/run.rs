@@ -14,7 +14,7 @@ use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
 use crate::state::reserve::Ticket;
-use crate::store::db::{Progress, fatal};
+use crate::store::db::{L0_MANY, Progress, fatal};
 use crate::store::{keys, record};
 
 /// How long the loop sleeps at most, as a safety net under its exact timers.
@@ -97,6 +97,7 @@ impl Engine {
             return Err(self.lost(reason));
         }
         let durable = progress.take_durable_seq();
+        self.admit_while_there_is_room(progress);
         self.work(requests, durable, open)?;
         if writing.is_none() {
             // Everyone who can run now gets to send first: the busier it is, the more share the batch.
@@ -220,7 +221,7 @@ impl Engine {
         let next = self.open_round();
         let Round { no, batch, durable, written, loads, scans, fed, .. } =
             std::mem::replace(open, next);
-        let bytes = batch.size;
+        let (bytes, memory) = (batch.size, batch.memory());
         self.in_flight.push_back(InFlight {
             round: no,
             seq: None,
@@ -232,6 +233,7 @@ impl Engine {
         let store = self.store.clone();
         Some(Writing {
             write: Box::pin(async move { store.write(batch).await }),
+            memory,
             written,
             loads,
             scans,
@@ -258,9 +260,27 @@ impl Engine {
             flight.seq = Some(seq);
         }
         if let Some(done) = writing.take() {
+            self.unstored.rounds.push_back((seq, done.memory));
+            self.unstored.bytes += done.memory;
             self.in_memory(done.written, done.loads, done.scans);
         }
         Ok(())
+    }
+
+    /// New work waits outside while memory holds much that is in no table yet: were SlateDB to stop taking writes,
+    /// settlements and timers would stand still too. What is admitted already and what they add fits in the rest. It
+    /// also waits while compaction is far behind, which would make every read slower and slower.
+    fn admit_while_there_is_room(&mut self, progress: &Progress) {
+        let stored_seq = progress.stored_seq();
+        while let Some((seq, bytes)) = self.unstored.rounds.front()
+            && *seq <= stored_seq
+        {
+            self.unstored.bytes -= bytes;
+            self.unstored.rounds.pop_front();
+        }
+        let full = self.unstored.bytes > self.store.unflushed_max / 8 * 5
+            || progress.l0_tables() >= L0_MANY;
+        self.shared.full.send_if_modified(|was| std::mem::replace(was, full) != full);
     }
 
     /// Gives the answers that waited for the store's memory, and begins the reads that must see it.
@@ -344,6 +364,8 @@ impl Engine {
 /// A batch on its way into the store's memory, with what waits for that.
 pub(crate) struct Writing {
     pub(crate) write: Pin<Box<dyn Future<Output = crate::error::Result<u64>> + Send>>,
+    /// What it takes in a memtable.
+    memory: usize,
     written: Vec<Answer>,
     loads: Vec<(Ticket, Vec<Read>)>,
     scans: Vec<Scan>,

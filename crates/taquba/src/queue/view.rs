@@ -14,11 +14,11 @@ use crate::engine::request::Request;
 use crate::error::Result;
 use crate::lifecycle::job::Job;
 use crate::name::QueueName;
-use crate::record::{JobPage, JobRecord, JobStatus, QueueStats};
+use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
 use crate::store::db::Snapshot;
 use crate::store::record;
 use crate::store::scan::Row;
-use crate::store::{find, keys, shape};
+use crate::store::{find, history, keys, shape};
 
 /// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
 ///
@@ -84,6 +84,21 @@ impl QueueView {
             None => find::job(&self.moment()?, id).await?.map(Arc::new),
         };
         job.map(|job| shape::job_record(&job)).transpose()
+    }
+
+    /// Returns how a job's attempts ended, oldest first: those that were tried again, and the last one of a job whose
+    /// record is kept. The latest 100 are kept, as long as the job's record is; a job that is gone, or that has had no
+    /// attempt, has none.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn attempt_history(&self, id: &str) -> Result<Vec<JobAttempt>> {
+        let at = self.moment()?;
+        let Some(job) = find::job(&at, id).await? else {
+            return Ok(Vec::new());
+        };
+        let entries = history::of_job(&at, job.body.order).await?;
+        Ok(entries.into_iter().map(shape::attempt).collect())
     }
 
     /// Returns one page of a queue's jobs in a state: pending in claim order, scheduled by time, done in order of

@@ -13,6 +13,7 @@ pub(crate) const CLAIM: u8 = b'C';
 pub(crate) const DONE: u8 = b'D';
 pub(crate) const DEAD: u8 = b'X';
 pub(crate) const INDEX: u8 = b'I';
+pub(crate) const HISTORY: u8 = b'H';
 pub(crate) const DEDUP: u8 = b'U';
 pub(crate) const WAIT: u8 = b'W';
 pub(crate) const SIGNAL: u8 = b'G';
@@ -99,6 +100,19 @@ pub(crate) fn dead(queue: &str, id: &str) -> Bytes {
 /// Which row a job id has.
 pub(crate) fn index(id: &str) -> Bytes {
     single(INDEX, id.as_bytes())
+}
+
+/// One entry of a job's history: the job's order number, then the entry's, from 0.
+pub(crate) fn history(order: u64, entry: u32) -> Bytes {
+    with(histories(order), &entry.to_be_bytes())
+}
+
+/// The prefix of a job's history.
+pub(crate) fn histories(order: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(13);
+    key.push(HISTORY);
+    key.extend_from_slice(&order.to_be_bytes());
+    key
 }
 
 /// Which waiting job holds a dedup key.

@@ -6,6 +6,7 @@ pub(crate) mod compact;
 pub(crate) mod db;
 pub(crate) mod deadline;
 pub(crate) mod find;
+pub(crate) mod history;
 pub(crate) mod keys;
 pub(crate) mod record;
 pub(crate) mod rows;

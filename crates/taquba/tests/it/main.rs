@@ -12,6 +12,7 @@ mod edges;
 mod fencing;
 mod golden_path;
 mod hazards;
+mod history;
 mod host_behind;
 mod kill_at_every_call;
 mod low_marks;

@@ -245,6 +245,9 @@ impl Real {
             if shown != expected {
                 differ(&format!("job {id}"), brief(&shown), brief(&expected));
             }
+            let shown = view.attempt_history(id).await.unwrap();
+            let expected = naive.job(id).map(|job| job.history.clone()).unwrap_or_default();
+            differ(&format!("history of {id}"), format!("{shown:#?}"), format!("{expected:#?}"));
         }
         let rows = view.kv_scan(b"", .., naive.kv.len() + 1 + rng.index(8)).await.unwrap();
         let shown: Vec<_> = rows.entries.iter().map(|(k, v)| (k.clone(), v.to_vec())).collect();
