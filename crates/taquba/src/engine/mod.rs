@@ -19,6 +19,7 @@ mod plan;
 pub(crate) mod prepare;
 mod refill;
 pub(crate) mod request;
+mod retention;
 mod round;
 mod run;
 pub(crate) mod shared;
@@ -44,6 +45,7 @@ use crate::state::claims::Claims;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Queues;
 use crate::state::reserve::{Reservations, Ticket};
+use crate::state::retention::Retention;
 use crate::state::window::Window;
 use crate::store::db::Store;
 use crate::store::record::Mark;
@@ -87,6 +89,7 @@ pub(crate) struct Engine {
     queues: Queues,
     timers: Timers,
     claims: Claims,
+    retention: Retention,
     /// Claims without a row, each with when it must get one.
     held_back: VecDeque<(Instant, ClaimNo)>,
     deferred_max: Duration,

@@ -25,6 +25,7 @@ use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
+use crate::state::retention::Kind;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Snapshot, Store};
@@ -72,6 +73,11 @@ pub(crate) async fn open(
     let (demand, demanded) = watch::channel(Demand::default());
     let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
     engine.queues = found.queues;
+    for (queue, dead, low) in found.kept {
+        let kind = if dead { Kind::Dead } else { Kind::Done };
+        let keep_ms = shared.configs.keep_ms(&queue, kind);
+        engine.retention.restore((queue, kind), low, keep_ms);
+    }
     engine.queues.set_band_bytes(knobs.band_bytes);
     let (landed, flushes) = watch::channel(0);
     tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
@@ -107,6 +113,8 @@ struct Found {
     low_scheduled: u64,
     queues: Queues,
     any_scheduled: bool,
+    /// Which queues keep completed or (`true`) dead jobs, and since when at the earliest.
+    kept: Vec<(QueueName, bool, u64)>,
     claimed: Vec<Job>,
     /// Claim rows whose job is gone.
     stray_claims: Vec<u32>,
@@ -141,10 +149,12 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         low_scheduled,
         queues: Queues::default(),
         any_scheduled: false,
+        kept: Vec::new(),
         claimed: Vec::new(),
         stray_claims: Vec::new(),
     };
     read_queues(&at, &mut found).await?;
+    read_kept(&at, &mut found).await?;
     read_claims(&at, &mut found).await?;
     Ok(found)
 }
@@ -197,6 +207,20 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
+/// Since when queues keep completed and dead jobs.
+async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
+    let range = (Bound::Included(vec![keys::KEPT_LOW]), Some(vec![keys::KEPT_LOW + 1]));
+    let mut scan = at.scan(range.0, range.1).await?;
+    while let Some(row) = scan.next().await? {
+        let queue = keys::queue_of(&row.key).unwrap_or_default();
+        let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        if let Some(dead) = keys::kept_low_dead(queue, &row.key) {
+            found.kept.push((QueueName::new(queue)?, dead, low));
+        }
+    }
+    Ok(())
+}
+
 /// The jobs that the last owner held. One that cannot be read stays as it is, with a warning; the others recover.
 async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
     for claim in find::claims(at).await? {
@@ -236,6 +260,7 @@ impl Engine {
             mark: Mark { epoch: found.mark.epoch + 1, ..found.mark },
             after_crash: found.unclean,
             claims: Default::default(),
+            retention: Default::default(),
             held_back: Default::default(),
             deferred_max: options.deferred_flush_max,
             idle: HashMap::new(),

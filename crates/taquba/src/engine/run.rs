@@ -14,6 +14,7 @@ use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
 use crate::state::reserve::Ticket;
+use crate::state::retention::Kind;
 use crate::store::db::{L0_MANY, Progress, fatal};
 use crate::store::{keys, record};
 
@@ -137,6 +138,7 @@ impl Engine {
         self.store_held_claims(round);
         self.expire_leases(round);
         self.promote_due(round);
+        self.sweep_kept(round);
         self.answer_ticks(round);
         // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.
         while let Some(queue) = round.look.pop_first() {
@@ -168,6 +170,7 @@ impl Engine {
                 self.ready_page(queue, priority, page, round);
             }
             Request::ScheduledPage(page) => self.scheduled_page(page),
+            Request::KeptPage(shelf, until, page) => self.kept_page(shelf, until, page, round),
             Request::Stats(queue, reply) => {
                 let counters = self.queues.counters(&queue);
                 // A caller that went away does not need its answer.
@@ -350,6 +353,13 @@ impl Engine {
             }
         }
         self.mark_scheduled(round);
+        for ((queue, kind), low) in self.retention.take_moved() {
+            let key = keys::kept_low(&queue, kind == Kind::Dead);
+            match low {
+                Some(low) => round.batch.put(key, record::encode_low(low)),
+                None => round.batch.delete(&key),
+            }
+        }
         self.mark.time_ms = self.mark.time_ms.max(self.store.clock.now_ms());
         self.mark.id = self.shared.ids.last();
         round.batch.put(keys::MARK.into(), self.mark.encode());

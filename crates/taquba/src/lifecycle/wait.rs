@@ -41,6 +41,12 @@ pub(crate) fn cancel(job: &Arc<Job>) -> Option<Move> {
     }
 }
 
+/// A kept job's time is over.
+pub(crate) fn forget(job: &Arc<Job>) -> Option<Move> {
+    let kept = matches!(job.state, State::Done { .. } | State::Dead { .. });
+    kept.then(|| Move { before: Some(Arc::clone(job)), after: None, ending: None, entry: None })
+}
+
 /// A dead job gets all its attempts back.
 pub(crate) fn requeue(job: &Arc<Job>, stamp: Stamp) -> Option<Move> {
     if !matches!(job.state, State::Dead { .. }) {

@@ -65,6 +65,9 @@ fn keys_have_these_bytes() {
         show(&keys::signal("mail", "s")),
         show(&keys::counters("mail")),
         show(&keys::low("mail", 1_000)),
+        show(&keys::dead_by_time("mail", 300, 7)),
+        show(&keys::kept_low("mail", true)),
+        show(&keys::kept_low("mail", false)),
         show(&keys::kv(b"mine")),
     ];
     assert_eq!(
@@ -83,6 +86,9 @@ fn keys_have_these_bytes() {
             r"G\x04mails",
             r"N\x04mail",
             r"L\x04mail\x00\x00\x03\xe8",
+            r"Y\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"R\x04mailX",
+            r"R\x04mailD",
             r"Kmine",
         ]
     );

@@ -7,6 +7,7 @@ pub(crate) mod db;
 pub(crate) mod deadline;
 pub(crate) mod find;
 pub(crate) mod history;
+pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod record;
 pub(crate) mod rows;

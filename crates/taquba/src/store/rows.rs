@@ -53,6 +53,7 @@ pub(crate) fn write(change: &Move, batch: &mut Batch) {
     owned_row(before, after, batch, dedup_row);
     owned_row(before, after, batch, wait_row);
     owned_row(before, after, batch, payload_row);
+    owned_row(before, after, batch, dead_row);
     history_rows(change, batch);
 }
 
@@ -127,6 +128,12 @@ fn dedup_row(job: &Job) -> Row {
 fn wait_row(job: &Job) -> Row {
     let key = job.awaited_signal()?;
     Some((keys::wait(job.queue(), key), Bytes::copy_from_slice(job.id().as_bytes())))
+}
+
+fn dead_row(job: &Job) -> Row {
+    let State::Dead { failed_at } = job.state else { return None };
+    let key = keys::dead_by_time(job.queue(), failed_at, job.body.order);
+    Some((key, Bytes::copy_from_slice(job.id().as_bytes())))
 }
 
 /// A large payload's row is written once and goes with the job; a side without the bytes at hand never rewrites it.

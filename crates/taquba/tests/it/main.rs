@@ -18,5 +18,6 @@ mod kill_at_every_call;
 mod low_marks;
 mod model;
 mod races;
+mod retention;
 mod storm;
 mod support;

@@ -160,6 +160,10 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
             let entry = u32::try_from(entry).unwrap().to_be_bytes();
             others.insert([b"H", &record.order.to_be_bytes()[..], &entry].concat());
         }
+        if record.state == 3 {
+            let timed = [record.at.to_be_bytes(), record.order.to_be_bytes()].concat();
+            others.insert(in_queue(b'Y', &record.queue, &timed));
+        }
         if record.apart {
             others.insert(placed(b'B', &record));
         }
@@ -184,8 +188,12 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let shown: BTreeMap<_, _> = space(b'I').map(|(k, v)| (k.clone(), v.clone())).collect();
     assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
     assert_eq!(shown, index, "where the index rows point");
-    let shown = rows.keys().filter(|key| b"BHUW".contains(&key[0]));
-    assert_eq!(show(shown), show(others.iter()), "payload, history, dedup and wait rows");
+    let shown = rows.keys().filter(|key| b"BHUWY".contains(&key[0]));
+    assert_eq!(
+        show(shown),
+        show(others.iter()),
+        "payload, history, dedup, wait and dead-by-time rows"
+    );
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");
     }
@@ -224,6 +232,8 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
     let mark = match record.state {
         0 if !held => in_queue(b'L', &record.queue, &record.priority.to_be_bytes()),
         1 => b"Mlow-scheduled".to_vec(),
+        2 => in_queue(b'R', &record.queue, b"D"),
+        3 => in_queue(b'R', &record.queue, b"X"),
         _ => return,
     };
     let position = if record.state == 0 { record.order } else { record.at };
@@ -231,7 +241,7 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
     match low {
         Some(low) => assert!(low <= position, "a mark at {low} above a job at {position}"),
         // Without a mark of their own, scheduled jobs are looked for from the start.
-        None => assert_eq!(record.state, 1, "a band with a live job has no mark"),
+        None => assert_eq!(record.state, 1, "a live or kept job has no mark"),
     }
 }
 

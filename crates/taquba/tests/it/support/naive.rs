@@ -523,6 +523,15 @@ impl Naive {
                 job.record.last_error = Some("lease expired".to_owned());
             }
         }
+        let configs = self.configs.clone();
+        self.jobs.retain(|job| {
+            let config = configs.get(job.record.queue.as_str()).cloned().unwrap_or_default();
+            let over = |at: Option<u64>, keep: Option<Duration>| {
+                at.zip(keep).is_some_and(|(at, keep)| at + ms(keep) <= now)
+            };
+            !over(job.record.completed_at, config.keep_done_jobs)
+                && !over(job.record.failed_at, config.dead_retention)
+        });
         for job in &mut self.jobs {
             if job.record.run_at.is_some_and(|at| at <= now) {
                 job.record.status = JobStatus::Pending;
