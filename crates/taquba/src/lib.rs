@@ -19,6 +19,7 @@ mod limits;
 mod name;
 mod queue;
 mod record;
+mod retry;
 mod state;
 mod store;
 mod url;
@@ -44,6 +45,7 @@ pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobRecord, JobStatus,
     NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
 };
+pub use retry::RetryPolicy;
 pub use url::open_url;
 pub use worker::{
     ClaimHandler, FailWith, PermanentFailure, Settlement, Worker, WorkerError, WorkerHandle,

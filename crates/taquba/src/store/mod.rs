@@ -11,6 +11,7 @@ pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod record;
 pub(crate) mod rows;
+mod rules;
 pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod wire;
