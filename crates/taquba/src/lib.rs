@@ -40,7 +40,7 @@ pub use limits::{
     MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };
 pub use name::QueueName;
-pub use queue::{Claim, KvPage, KvRange, LeaseHandle, Queue, QueueView};
+pub use queue::{Claim, ClaimOutcome, KvPage, KvRange, LeaseHandle, Queue, QueueView};
 pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobRecord, JobStatus,
     NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,

@@ -208,6 +208,9 @@ pub struct QueueStats {
     pub dead: i64,
     /// Waiting for a time or a signal.
     pub scheduled: i64,
+    /// Whether no job is handed out ([`Queue::pause`](crate::Queue::pause)).
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// One page of a listing.

@@ -6,11 +6,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::found::Found;
 use super::moves::Ready;
-use super::request::{ClaimRequest, Command, Grant, Grants, Op, Request, answer};
+use super::request::{ById, ClaimRequest, Command, Grant, Grants, Op, Request, answer};
 use super::round::Round;
 use super::{Engine, ROUND_TIMERS};
 use crate::env;
-use crate::lifecycle::job::Job;
+use crate::lifecycle::job::{Job, JobId};
 use crate::lifecycle::settle;
 use crate::name::QueueName;
 use crate::state::leases::ClaimNo;
@@ -34,6 +34,9 @@ impl Engine {
 
     /// Serves the workers that wait for jobs of a queue, in their order.
     pub(crate) fn serve(&mut self, queue: &QueueName, round: &mut Round) {
+        if self.awaiting.contains_key(queue.as_str()) {
+            self.tell_of_jobs(queue);
+        }
         let Some(mut line) = self.idle.remove(queue.as_str()) else {
             return;
         };
@@ -132,6 +135,44 @@ impl Engine {
         self.shared.leases.add(claim, &held, until, token.clone());
         self.claims.check_at(claim, until);
         Some(Grant { claim, job: held, token })
+    }
+
+    /// Claims a waiting job by its id, its turn and a pause of its queue aside. Its answer waits until that is durable.
+    pub(crate) fn claim_by_id(
+        &mut self,
+        id: &JobId,
+        lease_ms: u64,
+        found: &Found,
+        round: &mut Round,
+    ) -> ById {
+        let Some(job) = self.found_job(id, found) else {
+            return ById::NotFound;
+        };
+        if !job.is_waiting() || shape::lacks_payload(&job) {
+            return ById::NotClaimable;
+        }
+        if job.expires_at().is_some_and(|at| at <= round.stamp.now_ms) {
+            self.expire_waiting(&job, round);
+            return ById::NotClaimable;
+        }
+        match self.claim(&job, lease_ms, false, round) {
+            Some(grant) => ById::Claimed(Grants::new(vec![grant], self.shared.mailbox.clone())),
+            None => ById::NotClaimable,
+        }
+    }
+
+    /// Tells who waits for jobs of a queue that one can be claimed.
+    fn tell_of_jobs(&mut self, queue: &QueueName) {
+        let ready = matches!(self.queues.front(queue, self.durable_round), Front::Job(_));
+        if let Some(waiting) = self.awaiting.get_mut(queue.as_str()) {
+            waiting.retain(|waiter| !waiter.is_closed());
+            if ready || waiting.is_empty() {
+                for waiter in self.awaiting.remove(queue.as_str()).unwrap_or_default() {
+                    // Who went away needs no news.
+                    let _ = waiter.send(());
+                }
+            }
+        }
     }
 
     /// Stores the claims that were held back as long as they may be, and has them flushed.

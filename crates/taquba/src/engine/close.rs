@@ -18,6 +18,7 @@ impl Engine {
             self.store_claim(claim, round);
         }
         self.idle.clear();
+        self.awaiting.clear();
         self.watchers.clear();
         // Somebody waits now for all that was written, claims included.
         round.durable.push(Box::new(|_| ()));

@@ -66,6 +66,13 @@ impl Engine {
                 let done = self.requeue(&id, found, round);
                 answer(reply, done)
             }
+            Op::Pause { queue, paused, reply } => {
+                answer(reply, Ok(self.pause(&queue, paused, round)))
+            }
+            Op::ClaimById { id, lease_ms, reply } => {
+                let done = self.claim_by_id(&id, lease_ms, found, round);
+                answer(reply, Ok(done))
+            }
             Op::Compare { compares, effects, reply } => {
                 let done = self.compare(&compares, effects, found, round);
                 answer(reply, done)
@@ -99,6 +106,8 @@ impl Engine {
             Op::Signal { reply, .. } => answer(reply, Err(error)),
             Op::ClearSignal { reply, .. } => answer(reply, Err(error)),
             Op::Requeue { reply, .. } => answer(reply, Err(error)),
+            Op::Pause { reply, .. } => answer(reply, Err(error)),
+            Op::ClaimById { reply, .. } => answer(reply, Err(error)),
             Op::Compare { reply, .. } => answer(reply, Err(error)),
             Op::Watch { reply, .. } => answer(reply, Err(error)),
             Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
@@ -281,6 +290,17 @@ impl Engine {
         })?;
         self.apply(change, Ready::WhenDurable, round);
         Ok(())
+    }
+
+    fn pause(&mut self, queue: &QueueName, paused: bool, round: &mut Round) -> bool {
+        let news = self.queues.set_paused(queue, paused);
+        if news && paused {
+            round.batch.put(keys::paused(queue), Bytes::new());
+        } else if news {
+            round.batch.delete(&keys::paused(queue));
+            round.look.insert(queue.clone());
+        }
+        news
     }
 
     fn compare(

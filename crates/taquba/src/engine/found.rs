@@ -81,9 +81,13 @@ impl Op {
                 reads.push(Read::Job(Arc::clone(id)));
                 reads
             }
-            Self::Wake { id, .. } | Self::Requeue { id, .. } | Self::Watch { id, .. } => {
+            Self::Wake { id, .. }
+            | Self::Requeue { id, .. }
+            | Self::Watch { id, .. }
+            | Self::ClaimById { id, .. } => {
                 vec![Read::Job(Arc::clone(id))]
             }
+            Self::Pause { .. } => Vec::new(),
             Self::Signal { queue, key, .. } | Self::ClearSignal { queue, key, .. } => {
                 vec![Read::Signal(queue.clone(), Arc::clone(key))]
             }

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use flush::Demand;
 use owner::Ownership;
@@ -95,6 +95,8 @@ pub(crate) struct Engine {
     deferred_max: Duration,
     /// Workers that wait for jobs, in order.
     idle: HashMap<QueueName, VecDeque<ClaimRequest>>,
+    /// Callers that wait until a job can be claimed.
+    awaiting: HashMap<QueueName, Vec<oneshot::Sender<()>>>,
     /// Callers that wait for a job's end.
     watchers: HashMap<JobId, Vec<(u64, Reply<WaitOutcome>)>>,
     /// Who is told of jobs that die without a worker's word.

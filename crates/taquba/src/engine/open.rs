@@ -183,7 +183,7 @@ async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
     }
 }
 
-/// Counters of every queue, and the low-water marks of its priorities.
+/// Counters of every queue, the low-water marks of its priorities, and whether it is paused.
 async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut lows: HashMap<String, Vec<(u32, u64)>> = HashMap::new();
     let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
@@ -202,6 +202,12 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
         found.any_scheduled |= counters.scheduled > 0;
         let lows = lows.remove(&queue).unwrap_or_default();
         found.queues.restore(QueueName::new(queue)?, counters, lows);
+    }
+    let range = (Bound::Included(vec![keys::PAUSED]), Some(vec![keys::PAUSED + 1]));
+    let mut scan = at.scan(range.0, range.1).await?;
+    while let Some(row) = scan.next().await? {
+        let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
+        found.queues.set_paused(&QueueName::new(queue)?, true);
     }
     Ok(())
 }
@@ -263,6 +269,7 @@ impl Engine {
             held_back: Default::default(),
             deferred_max: options.deferred_flush_max,
             idle: HashMap::new(),
+            awaiting: HashMap::new(),
             watchers: HashMap::new(),
             deaths: HashMap::new(),
             reservations: Default::default(),

@@ -100,6 +100,18 @@ pub(crate) enum Op {
         id: JobId,
         reply: Reply<()>,
     },
+    /// Hand out no more jobs of a queue, or again; whether that is news.
+    Pause {
+        queue: QueueName,
+        paused: bool,
+        reply: Reply<bool>,
+    },
+    /// Claim one job by its id.
+    ClaimById {
+        id: JobId,
+        lease_ms: u64,
+        reply: Reply<ById>,
+    },
     /// Effects that commit only if every row has the expected value.
     Compare {
         compares: KvChanges,
@@ -151,6 +163,13 @@ pub(crate) struct Grants {
     back: mpsc::UnboundedSender<Request>,
 }
 
+/// What a claim by id led to.
+pub(crate) enum ById {
+    Claimed(Grants),
+    NotClaimable,
+    NotFound,
+}
+
 /// One claimed job.
 pub(crate) struct Grant {
     pub(crate) claim: ClaimNo,
@@ -200,7 +219,9 @@ pub(crate) enum Request {
     /// A page of scheduled jobs.
     ScheduledPage(Result<Page<(u64, u64)>>),
     /// How many jobs of a queue are in each state.
-    Stats(QueueName, Reply<Counters>),
+    Stats(QueueName, Reply<(Counters, bool)>),
+    /// Tell when a job of this queue can be claimed.
+    AwaitJobs(QueueName, oneshot::Sender<()>),
     /// Tell about jobs of this queue that the engine itself dead-letters.
     Deaths(QueueName, mpsc::UnboundedSender<String>),
     /// The store failed for good.

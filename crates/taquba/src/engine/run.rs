@@ -13,6 +13,7 @@ use super::{Engine, InFlight, ROUND_REQUESTS};
 use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
+use crate::name::QueueName;
 use crate::state::reserve::Ticket;
 use crate::store::db::{L0_MANY, Progress, fatal};
 use crate::store::{keys, record};
@@ -175,6 +176,10 @@ impl Engine {
                 // A caller that went away does not need its answer.
                 drop(reply.send(Ok(counters)));
             }
+            Request::AwaitJobs(queue, waiter) => {
+                self.awaiting.entry(queue.clone()).or_default().push(waiter);
+                round.look.insert(queue);
+            }
             Request::Deaths(queue, listener) => {
                 self.deaths.entry(queue).or_default().push(listener);
             }
@@ -319,8 +324,9 @@ impl Engine {
 
     /// Somebody waits for what is durable: callers for their answers, and idle workers for jobs that become ready.
     fn tell_flusher(&self) {
-        let feeds_idle =
-            |flight: &&InFlight| flight.fed.iter().any(|queue| self.idle.contains_key(queue));
+        let waited_for =
+            |queue: &QueueName| self.idle.contains_key(queue) || self.awaiting.contains_key(queue);
+        let feeds_idle = |flight: &&InFlight| flight.fed.iter().any(waited_for);
         let for_workers =
             self.in_flight.iter().rev().find(feeds_idle).map_or(0, |flight| flight.round);
         let for_callers = self.gated.back().map_or(0, |(round, _)| *round);

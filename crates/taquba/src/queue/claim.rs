@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Queue;
-use crate::engine::Shared;
 use crate::engine::prepare::millis;
-use crate::engine::request::{ClaimRequest, Grant, Grants, Request};
+use crate::engine::request::{ById, ClaimRequest, Grant, Grants, Op, Request};
+use crate::engine::{Lane, Shared};
 use crate::env;
 use crate::error::Result;
 use crate::name::QueueName;
@@ -78,6 +78,17 @@ impl Drop for ForgetOnDrop<'_> {
             drop(self.shared.mailbox.send(Request::ForgetClaims(self.queue.clone())));
         }
     }
+}
+
+/// What [`Queue::claim_by_id`] led to.
+#[derive(Debug)]
+pub enum ClaimOutcome {
+    /// The job is claimed.
+    Claimed(Box<Claim>),
+    /// It is claimed by somebody else, done, dead, or expired.
+    NotClaimable,
+    /// No job of this id.
+    NotFound,
 }
 
 impl Queue {
@@ -148,6 +159,38 @@ impl Queue {
         match env::within(max_wait, wait).await {
             Some(claims) => Ok(claims?.pop()),
             None => self.shared.check_open().map(|()| None),
+        }
+    }
+
+    /// Claims the job of this id, out of turn: pending or scheduled, its queue paused or not. Durable when the claim is
+    /// returned. A scheduled job whose claim does not reach its caller is pending afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
+    ///
+    /// # Cancel safety
+    /// As [`claim_next`](Self::claim_next).
+    pub async fn claim_by_id(&self, id: &str, lease: Duration) -> Result<ClaimOutcome> {
+        let lease_ms = millis(lease);
+        let op = |reply| Op::ClaimById { id: id.into(), lease_ms, reply };
+        Ok(match self.shared.call(Lane::Ask, 0, op).await? {
+            ById::Claimed(grants) => match take_all(grants)?.pop() {
+                Some(claim) => ClaimOutcome::Claimed(Box::new(claim)),
+                None => ClaimOutcome::NotClaimable,
+            },
+            ById::NotClaimable => ClaimOutcome::NotClaimable,
+            ById::NotFound => ClaimOutcome::NotFound,
+        })
+    }
+
+    /// Returns once a job of the queue can be claimed, after `max_wait` of real time, or when the handle serves no more.
+    /// Another worker may be faster: no promise that the job is still there.
+    pub async fn wait_for_jobs_on(&self, queue: &str, max_wait: Duration) {
+        let Ok(queue) = QueueName::new(queue) else { return };
+        let (waiter, told) = oneshot::channel();
+        if self.shared.post(Request::AwaitJobs(queue, waiter)).is_ok() {
+            // However it ends, the caller looks for itself.
+            let _ = env::within(max_wait, told).await;
         }
     }
 

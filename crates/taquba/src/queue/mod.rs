@@ -25,7 +25,7 @@ use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
 use crate::state::ids;
 
-pub use claim::Claim;
+pub use claim::{Claim, ClaimOutcome};
 pub use kv_range::{KvPage, KvRange};
 pub use lease::LeaseHandle;
 pub use view::QueueView;

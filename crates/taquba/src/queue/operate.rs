@@ -55,6 +55,29 @@ impl Queue {
         self.shared.call(Lane::Ask, bytes, op).await
     }
 
+    /// Pauses a queue: from now on none of its jobs is handed out, to nobody, until [`resume`](Self::resume), also by later
+    /// owners of the store. What is claimed goes on; enqueues, timers and settlements too. Whether it was not paused
+    /// before. Durable on return; shown in [`QueueStats::paused`](crate::QueueStats::paused).
+    ///
+    /// # Errors
+    /// [`Error::InvalidQueueName`](crate::Error::InvalidQueueName); else as [`cancel`](Self::cancel).
+    pub async fn pause(&self, queue: &str) -> Result<bool> {
+        self.set_paused(queue, true).await
+    }
+
+    /// Ends the pause of a queue; whether it was paused. Durable on return.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn resume(&self, queue: &str) -> Result<bool> {
+        self.set_paused(queue, false).await
+    }
+
+    async fn set_paused(&self, queue: &str, paused: bool) -> Result<bool> {
+        let queue = QueueName::new(queue)?;
+        self.shared.call(Lane::Ask, 0, |reply| Op::Pause { queue, paused, reply }).await
+    }
+
     /// Gives a dead job all its attempts back and makes it pending. Durable on return.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl QueueView {
     pub async fn stats(&self, queue: &str) -> Result<QueueStats> {
         let (reply, answer) = oneshot::channel();
         self.shared.post(Request::Stats(QueueName::new(queue)?, reply))?;
-        let counters = self.shared.answer(answer).await?;
+        let (counters, paused) = self.shared.answer(answer).await?;
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         Ok(QueueStats {
             queue: queue.to_owned(),
@@ -55,6 +55,7 @@ impl QueueView {
             done: count(counters.done),
             dead: count(counters.dead),
             scheduled: count(counters.scheduled),
+            paused,
         })
     }
 

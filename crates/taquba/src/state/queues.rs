@@ -46,6 +46,8 @@ pub(crate) struct QueueState {
     pub(crate) counters: Counters,
     /// Claims that are held back: the store counts their jobs as pending.
     held_back: u64,
+    /// No job is handed out.
+    pub(crate) paused: bool,
     pub(crate) bands: BTreeMap<u32, Band>,
 }
 
@@ -91,8 +93,14 @@ impl Queues {
             let window = if unloaded { Window::unloaded(low) } else { Window::empty() };
             (priority, Band::new(window, Some(low)))
         });
-        let state = QueueState { counters, held_back: 0, bands: bands.collect() };
-        self.queues.insert(name, state);
+        let queue = self.queues.entry(name).or_default();
+        (queue.counters, queue.bands) = (counters, bands.collect());
+    }
+
+    /// Pauses a queue, or lets it go on; whether that is news.
+    pub(crate) fn set_paused(&mut self, name: &QueueName, paused: bool) -> bool {
+        let queue = self.queues.entry(name.clone()).or_default();
+        std::mem::replace(&mut queue.paused, paused) != paused
     }
 
     /// Changes a queue's counters.
@@ -162,14 +170,14 @@ impl Queues {
         }
     }
 
-    /// How many jobs of a queue are in each state.
-    pub(crate) fn counters(&self, name: &str) -> Counters {
-        self.queues.get(name).map(|queue| queue.counters).unwrap_or_default()
+    /// How many jobs of a queue are in each state, and whether it is paused.
+    pub(crate) fn counters(&self, name: &str) -> (Counters, bool) {
+        self.queues.get(name).map(|queue| (queue.counters, queue.paused)).unwrap_or_default()
     }
 
     /// The next job in line whose row is durable. A band that may have earlier jobs in the store hides later bands.
     pub(crate) fn front(&mut self, name: &str, durable_round: u64) -> Front {
-        let Some(queue) = self.queues.get_mut(name) else {
+        let Some(queue) = self.queues.get_mut(name).filter(|queue| !queue.paused) else {
             return Front::Nothing;
         };
         for band in queue.bands.values_mut() {

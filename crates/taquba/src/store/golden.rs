@@ -79,6 +79,7 @@ fn keys_have_these_bytes() {
         show(&keys::kept_low("mail", Kind::Expiring)),
         show(&keys::kept_low("mail", Kind::Dead)),
         show(&keys::kept_low("mail", Kind::Done)),
+        show(&keys::paused("mail")),
         show(&keys::kv(b"mine")),
     ];
     assert_eq!(
@@ -102,6 +103,7 @@ fn keys_have_these_bytes() {
             r"R\x04mailZ",
             r"R\x04mailX",
             r"R\x04mailD",
+            r"Q\x04mail",
             r"Kmine",
         ]
     );

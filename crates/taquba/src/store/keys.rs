@@ -23,6 +23,7 @@ pub(crate) const WAIT: u8 = b'W';
 pub(crate) const SIGNAL: u8 = b'G';
 pub(crate) const COUNTERS: u8 = b'N';
 pub(crate) const LOW: u8 = b'L';
+pub(crate) const PAUSED: u8 = b'Q';
 pub(crate) const KV: u8 = b'K';
 
 /// The store's format stamp.
@@ -161,6 +162,11 @@ pub(crate) fn signal(queue: &str, key: &str) -> Bytes {
 /// A queue's counters.
 pub(crate) fn counters(queue: &str) -> Bytes {
     in_queue(COUNTERS, queue).into()
+}
+
+/// Present while a queue is paused.
+pub(crate) fn paused(queue: &str) -> Bytes {
+    in_queue(PAUSED, queue).into()
 }
 
 /// No ready job of the band lies below the order in this row.

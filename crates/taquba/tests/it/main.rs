@@ -21,3 +21,4 @@ mod races;
 mod retention;
 mod storm;
 mod support;
+mod turns;

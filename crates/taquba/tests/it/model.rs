@@ -244,6 +244,9 @@ impl World {
 
     /// Works everything off: jobs come in line, and nothing is left that nobody can reach.
     async fn drain(&mut self) {
+        for queue in QUEUES {
+            self.both(&Op::Pause(queue.to_owned(), false)).await;
+        }
         for _ in 0..200 {
             let open = self
                 .naive

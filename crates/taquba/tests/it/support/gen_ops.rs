@@ -202,7 +202,12 @@ impl Commands {
                 max: 1 + self.rng.index(3),
                 lease_ms: 1 + self.rng.below(30_000),
             },
-            38..41 => Op::DroppedClaim(self.queue(), self.rng.index(6)),
+            38 if self.rng.chance(50) => {
+                let id = self.id(naive, |status| status != JobStatus::Done);
+                Op::ClaimById(id, 1 + self.rng.below(30_000))
+            }
+            38 => Op::Pause(self.queue(), self.rng.chance(40)),
+            39..41 => Op::DroppedClaim(self.queue(), self.rng.index(6)),
             41..66 => self.next_settlement(naive),
             66..71 => {
                 let id = self.id(naive, |status| status != JobStatus::Done);

@@ -58,6 +58,7 @@ pub(crate) struct Naive {
     pub(crate) jobs: Vec<Job>,
     pub(crate) done: BTreeMap<String, i64>,
     pub(crate) seen_queues: BTreeSet<String>,
+    pub(crate) paused: BTreeSet<String>,
     pub(crate) kv: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(crate) signals: BTreeMap<(String, String), Vec<u8>>,
     /// Hand-overs so far.
@@ -162,6 +163,19 @@ impl Naive {
                 self.effects(effects, ids).map(Answer::Results)
             }
             Op::Claim { queue, max, lease_ms } => Ok(self.claim(queue, *max, *lease_ms)),
+            Op::ClaimById(id, lease_ms) => Ok(match self.job(id).map(|job| job.record.status) {
+                Some(JobStatus::Pending | JobStatus::Scheduled) => {
+                    let claimed = self.claim_these(vec![id.clone()], *lease_ms);
+                    self.held_by(self.claims - 1).unwrap();
+                    // Its answer is durable.
+                    self.job_mut(id).unwrap().claim.as_mut().unwrap().durable = true;
+                    claimed
+                }
+                Some(_) => Answer::NotClaimed("not claimable"),
+                None => Answer::NotClaimed("not found"),
+            }),
+            Op::Pause(queue, true) => Ok(Answer::Did(self.paused.insert(queue.clone()))),
+            Op::Pause(queue, false) => Ok(Answer::Did(self.paused.remove(queue))),
             Op::DroppedClaim(..) => Ok(Answer::Unit),
             Op::Ack(number, effects) => {
                 check(effects)?;
@@ -348,8 +362,15 @@ impl Naive {
     }
 
     fn claim(&mut self, queue: &str, max: usize, lease_ms: u64) -> Answer {
-        let ids: Vec<String> =
-            self.line(queue).iter().take(max).map(|job| job.record.id.clone()).collect();
+        if self.paused.contains(queue) {
+            return Answer::Claims(Vec::new());
+        }
+        let line = self.line(queue);
+        let ids = line.iter().take(max).map(|job| job.record.id.clone()).collect();
+        self.claim_these(ids, lease_ms)
+    }
+
+    fn claim_these(&mut self, ids: Vec<String>, lease_ms: u64) -> Answer {
         let now = self.now;
         let mut claims = Vec::new();
         for id in ids {
@@ -361,6 +382,8 @@ impl Naive {
             job.record.attempts += 1;
             job.record.claimed_at = Some(now);
             job.record.dedup_key = None;
+            job.record.run_at = None;
+            job.signal_key = None;
             let lease_until = now + lease_ms;
             job.claim = Some(Held { number, lease_until, durable: false, before });
             claims.push((job.record.clone(), job.record.cancel_requested));
@@ -484,7 +507,8 @@ impl Naive {
         job.record.status = JobStatus::Pending;
         job.record.run_at = None;
         job.record.woken_at = Some(now);
-        job.record.wake_payload = payload;
+        // A wake that carries nothing does not take back what an earlier signal brought.
+        job.record.wake_payload = payload.or(job.record.wake_payload.take());
         job.signal_key = None;
         WakeOutcome::Woken
     }

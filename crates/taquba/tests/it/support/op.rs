@@ -17,6 +17,8 @@ pub(crate) enum Op {
         max: usize,
         lease_ms: u64,
     },
+    ClaimById(String, u64),
+    Pause(String, bool),
     /// A claim whose future is dropped after its first poll and so many yields.
     DroppedClaim(String, usize),
     Ack(usize, SettlementEffects),
@@ -43,6 +45,7 @@ pub(crate) enum Answer {
     Unit,
     Results(Vec<EnqueueResult>),
     Claims(Vec<(JobRecord, bool)>),
+    NotClaimed(&'static str),
     Nacked(NackOutcome),
     Cancelled(CancelOutcome, Vec<EnqueueResult>),
     Woken(WakeOutcome),

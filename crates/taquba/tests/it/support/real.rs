@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use taquba::object_store::ObjectStore;
 use taquba::{
-    Claim, Clock, EnqueueResult, Error, JobRecord, JobStatus, Knobs, MockClock, OpenOptions, Queue,
-    QueueStats,
+    Claim, ClaimOutcome, Clock, EnqueueResult, Error, JobRecord, JobStatus, Knobs, MockClock,
+    OpenOptions, Queue, QueueStats,
 };
 
 use super::naive::Naive;
@@ -125,6 +125,21 @@ impl Real {
                 self.claims.extend(claims);
                 answer
             }
+            Op::ClaimById(id, lease_ms) => {
+                let lease = Duration::from_millis(lease_ms);
+                match queue.claim_by_id(&id, lease).await? {
+                    ClaimOutcome::Claimed(claim) => {
+                        let fired = claim.cancel_token().is_cancelled();
+                        let answer = Answer::Claims(vec![(claim.job().clone(), fired)]);
+                        self.claims.push(*claim);
+                        answer
+                    }
+                    ClaimOutcome::NotClaimable => Answer::NotClaimed("not claimable"),
+                    ClaimOutcome::NotFound => Answer::NotClaimed("not found"),
+                }
+            }
+            Op::Pause(name, true) => Answer::Did(queue.pause(&name).await?),
+            Op::Pause(name, false) => Answer::Did(queue.resume(&name).await?),
             Op::DroppedClaim(name, yields) => dropped_claim(queue, &name, yields).await?,
             Op::Ack(n, effects) => Answer::Results(queue.ack_with(claim(&n), effects).await?),
             Op::Nack(n, error, effects) => {
@@ -331,6 +346,7 @@ pub(crate) fn expected_stats(naive: &Naive, queue: &str) -> QueueStats {
         done: naive.done.get(queue).copied().unwrap_or_default(),
         dead: naive.count(queue, JobStatus::Dead),
         scheduled: naive.count(queue, JobStatus::Scheduled),
+        paused: naive.paused.contains(queue),
     }
 }
 
