@@ -163,6 +163,7 @@ impl Changes {
         self.effects.enqueues.extend(effects.enqueues);
         self.effects.kv_writes.extend(effects.kv_writes);
         self.effects.kv_deletes.extend(effects.kv_deletes);
+        self.effects.expiry_entries.extend(effects.expiry_entries);
         self.effects.result = effects.result.or(self.effects.result.take());
     }
 }

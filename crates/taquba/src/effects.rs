@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::config::EnqueueOptions;
+use crate::expiry::ExpiryIndex;
 
 /// One job to enqueue as part of a settlement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub struct SettlementEffects {
     pub kv_writes: HashMap<Vec<u8>, Vec<u8>>,
     /// KV rows to delete.
     pub kv_deletes: Vec<Vec<u8>>,
+    /// Entries of expiry indexes among the KV writes, each with its time; set by
+    /// [`expiry_entry`](Self::expiry_entry).
+    pub expiry_entries: Vec<(ExpiryIndex, u64)>,
     /// What the job came to, when the settlement completes it: kept with its record for the queue's retention
     /// ([`QueueConfig::keep_done_jobs`](crate::QueueConfig::keep_done_jobs)), and given to who waits for its completion,
     /// kept or not. Part of no other commit.
@@ -64,6 +68,13 @@ impl SettlementEffects {
     pub fn kv_deletes(mut self, deletes: Vec<Vec<u8>>) -> Self {
         self.kv_deletes = deletes;
         self
+    }
+
+    /// Adds an entry of an expiry index: an empty row, at a time in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn expiry_entry(mut self, index: &ExpiryIndex, at_ms: u64, suffix: &[u8]) -> Self {
+        self.expiry_entries.push((index.clone(), at_ms));
+        self.kv_put(index.entry_key(at_ms, suffix), Vec::new())
     }
 
     /// Sets what the job came to.

@@ -14,6 +14,7 @@ mod effects;
 mod engine;
 mod env;
 mod error;
+mod expiry;
 mod lifecycle;
 mod limits;
 mod name;
@@ -36,6 +37,7 @@ pub use config::{
 pub use decide::{Changes, DecideFn, Facts, IdInValue, Reads, SignalFacts};
 pub use effects::{EnqueueRequest, SettlementEffects};
 pub use error::{CloseReason, Error, Result};
+pub use expiry::{Expired, ExpiryIndex};
 pub use limits::{
     MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };

@@ -143,6 +143,12 @@ impl Engine {
             }
         }
         write_kv(plan.kv, round);
+        if !plan.expiry.is_empty() {
+            // Once the rows can be seen, and not before: a pass that misses them must find the bound lowered.
+            round.written.push(Box::new(move |_| {
+                plan.expiry.iter().for_each(|(index, at_ms)| index.lower(*at_ms));
+            }));
+        }
         plan.results
     }
 

@@ -9,6 +9,7 @@ use super::found::Found;
 use super::request::{KvChanges, Prepared};
 use super::round::Round;
 use crate::error::{Error, Result};
+use crate::expiry::ExpiryIndex;
 use crate::lifecycle::Move;
 use crate::lifecycle::admit::{AdmitFacts, Admitted, NewJob, Refusal, admit};
 use crate::lifecycle::job::JobId;
@@ -22,6 +23,7 @@ use crate::store::keys;
 pub(crate) struct Plan {
     pub(crate) moves: Vec<Move>,
     pub(crate) kv: KvChanges,
+    pub(crate) expiry: Vec<(ExpiryIndex, u64)>,
     pub(crate) results: Vec<EnqueueResult>,
 }
 
@@ -42,7 +44,7 @@ impl Engine {
         lead: bool,
         round: &Round,
     ) -> Result<Plan> {
-        let mut plan = Plan { kv: what.kv, ..Plan::default() };
+        let mut plan = Plan { kv: what.kv, expiry: what.expiry, ..Plan::default() };
         let mut earlier = Earlier::default();
         for (index, new) in what.jobs.iter().enumerate() {
             let result = self.plan_job(new, found, &mut earlier, &mut plan, round)?;
@@ -50,6 +52,7 @@ impl Engine {
             plan.results.push(result);
             if lead && index == 0 && duplicate {
                 plan.kv.clear();
+                plan.expiry.clear();
                 break;
             }
         }

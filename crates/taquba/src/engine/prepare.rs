@@ -137,10 +137,14 @@ impl Configs {
 
     /// Prepares an effects set.
     pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
-        let SettlementEffects { enqueues, kv_writes, kv_deletes, result } = effects;
+        let SettlementEffects { enqueues, kv_writes, kv_deletes, expiry_entries, result } = effects;
         let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
         limits::check("effects entries", entries, limits::MAX_EFFECTS)?;
-        let mut prepared = Prepared { result: result.map(Bytes::from), ..Prepared::default() };
+        let mut prepared = Prepared {
+            result: result.map(Bytes::from),
+            expiry: expiry_entries,
+            ..Prepared::default()
+        };
         for request in enqueues {
             prepared.jobs.push(self.job(&request.queue, request.payload, request.options)?);
         }

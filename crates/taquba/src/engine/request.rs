@@ -10,6 +10,7 @@ use super::refill::Page;
 use super::retention::Sweep;
 use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
+use crate::expiry::ExpiryIndex;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
 use crate::name::QueueName;
@@ -50,6 +51,8 @@ pub(crate) type KvChanges = Vec<(Bytes, Option<Bytes>)>;
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) kv: KvChanges,
+    /// Entries of expiry indexes among `kv`.
+    pub(crate) expiry: Vec<(ExpiryIndex, u64)>,
     /// What a completed job came to.
     pub(crate) result: Option<Bytes>,
 }

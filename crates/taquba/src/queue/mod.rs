@@ -3,6 +3,7 @@
 mod claim;
 mod decide;
 mod enqueue;
+mod expire;
 mod kv;
 mod kv_range;
 mod lease;

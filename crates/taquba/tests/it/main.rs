@@ -9,6 +9,7 @@
 
 mod backlog;
 mod edges;
+mod expiry;
 mod fencing;
 mod golden_path;
 mod hazards;
