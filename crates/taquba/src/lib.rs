@@ -15,6 +15,7 @@ mod engine;
 mod env;
 mod error;
 mod expiry;
+mod filter;
 mod lifecycle;
 mod limits;
 mod name;
@@ -38,14 +39,15 @@ pub use decide::{Changes, DecideFn, Facts, IdInValue, Reads, SignalFacts};
 pub use effects::{EnqueueRequest, SettlementEffects};
 pub use error::{CloseReason, Error, Result};
 pub use expiry::{Expired, ExpiryIndex};
+pub use filter::{BulkAction, BulkReport, JobFilter};
 pub use limits::{
     MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };
 pub use name::QueueName;
 pub use queue::{Claim, ClaimOutcome, KvPage, KvRange, LeaseHandle, Queue, QueueView};
 pub use record::{
-    AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobRecord, JobStatus,
-    NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
+    AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobProgress, JobRecord,
+    JobStatus, NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
 };
 pub use retry::RetryPolicy;
 pub use url::open_url;

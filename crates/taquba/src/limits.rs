@@ -28,6 +28,8 @@ pub(crate) const MAX_HEADER_SIZE: usize = 8 * 1_024;
 pub(crate) const MAX_HEADERS_SIZE: usize = 64 * 1_024;
 /// How much of an error text is kept, in bytes (8 KiB).
 pub(crate) const MAX_ERROR_TEXT_LEN: usize = 8 * 1_024;
+/// How much of a progress note is kept, in bytes (1 KiB).
+pub(crate) const MAX_PROGRESS_NOTE_LEN: usize = 1_024;
 /// Most entries (jobs, KV writes and deletes) of one effects set.
 pub(crate) const MAX_EFFECTS: usize = 1_000;
 /// Largest effects set, in bytes (4 MiB).
@@ -82,9 +84,14 @@ pub(crate) fn check_kv(key: &[u8], value: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Cuts an error text to its kept length, at a character boundary.
+/// Cuts an error text to its kept length.
 pub(crate) fn clip_error(text: &str) -> &str {
-    let mut end = text.len().min(MAX_ERROR_TEXT_LEN);
+    clip(text, MAX_ERROR_TEXT_LEN)
+}
+
+/// Cuts a text to at most `max` bytes, at a character boundary.
+pub(crate) fn clip(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

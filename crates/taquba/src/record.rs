@@ -57,6 +57,9 @@ pub struct JobRecord {
     pub completed_at: Option<u64>,
     /// When it was dead-lettered; only when dead.
     pub failed_at: Option<u64>,
+    /// How far the running attempt says it is ([`LeaseHandle::report_progress`](crate::LeaseHandle::report_progress));
+    /// only while claimed.
+    pub progress: Option<JobProgress>,
     /// Whether cancellation was requested while it was claimed.
     pub cancel_requested: bool,
     /// When a wake or a signal ended its wait.
@@ -78,6 +81,17 @@ impl JobRecord {
     pub fn is_last_attempt(&self) -> bool {
         self.attempts >= self.max_attempts
     }
+}
+
+/// How far an attempt says it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobProgress {
+    /// 0..=100.
+    pub percent: u8,
+    /// In the handler's words, up to 1 KiB.
+    pub note: String,
+    /// When it said so.
+    pub at: u64,
 }
 
 /// How an attempt ended.

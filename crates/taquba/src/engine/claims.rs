@@ -1,6 +1,7 @@
 //! Handing jobs out: waiting workers in line, proof of ownership, leases that run out, claims that come back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,9 @@ use crate::name::QueueName;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Front;
 use crate::store::shape;
+
+/// How long an attempt's progress is gathered before it is stored (1 s).
+const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
 /// What became of one try to hand out a job.
 enum Try {
@@ -183,6 +187,27 @@ impl Engine {
                 && self.store_claim(claim, round)
             {
                 round.durable.push(Box::new(|_| ()));
+            }
+        }
+    }
+
+    /// An attempt said how far it is, for the first time since that was stored: it is again in a while, with what is said
+    /// until then.
+    pub(crate) fn progress(&mut self, claim: ClaimNo) {
+        self.reported.push_back((env::now() + PROGRESS_PAUSE, claim));
+    }
+
+    /// Stores how far attempts are that have said so. Nobody waits for it.
+    pub(crate) fn store_progress(&mut self, round: &mut Round) {
+        let now = env::now();
+        while self.reported.front().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, claim)) = self.reported.pop_front() else { return };
+            let Some(job) = self.claims.get(claim).cloned() else { continue };
+            let Some(progress) = self.shared.leases.take_reported(claim) else { continue };
+            let held_back = job.hold().is_some_and(|hold| hold.slot.is_none());
+            let slot = held_back.then(|| self.claims.take_slot());
+            if let Some(change) = settle::progress(&job, progress, slot) {
+                self.apply(change, Ready::Now, round);
             }
         }
     }

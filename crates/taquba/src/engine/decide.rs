@@ -81,6 +81,10 @@ impl Engine {
                 Some(answer) => answer,
                 None => return,
             },
+            Op::Each { ids, action, filter, reply } => {
+                let changed = self.each(&ids, action, &filter, found, round);
+                answer(reply, Ok(changed))
+            }
             Op::Sweep(sweep) => return self.end_due(sweep, found, round),
             Op::Release { claim } => {
                 self.release(claim, found, round);
@@ -110,6 +114,7 @@ impl Engine {
             Op::ClaimById { reply, .. } => answer(reply, Err(error)),
             Op::Compare { reply, .. } => answer(reply, Err(error)),
             Op::Watch { reply, .. } => answer(reply, Err(error)),
+            Op::Each { reply, .. } => answer(reply, Err(error)),
             Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
             Op::Release { claim } => {
                 // Without the fact it gives its dedup key up, which harms nobody.
@@ -222,7 +227,7 @@ impl Engine {
     }
 
     /// A job whose claim, if it has one, is stored: what is added to the claim must be.
-    fn stored_claim(&mut self, job: Arc<Job>, round: &mut Round) -> Arc<Job> {
+    pub(crate) fn stored_claim(&mut self, job: Arc<Job>, round: &mut Round) -> Arc<Job> {
         let Some((claim, _)) = self.claims.of_order(job.body.order) else {
             return job;
         };
@@ -231,7 +236,7 @@ impl Engine {
     }
 
     /// The claim goes on, asked to stop; its token fires once that is durable.
-    fn request_cancel(&mut self, change: Move, round: &mut Round) {
+    pub(crate) fn request_cancel(&mut self, change: Move, round: &mut Round) {
         let order = change.after.as_ref().map(|job| job.body.order);
         self.apply(change, Ready::WhenDurable, round);
         let claim = order.and_then(|order| self.claims.of_order(order)).map(|(claim, _)| claim);

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::request::{Op, Prepared};
 use crate::decide::{IdInValue, SignalFacts};
 use crate::error::Result;
+use crate::filter::BulkAction;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
 use crate::name::QueueName;
@@ -97,6 +98,11 @@ impl Op {
                 reads
             }
             Self::Decide { reads, .. } => decide_reads(reads),
+            // A waiting or dead job brought back needs its payload in memory.
+            Self::Each { ids, action: BulkAction::Requeue, .. } => {
+                ids.iter().cloned().map(Read::Job).collect()
+            }
+            Self::Each { ids, .. } => ids.iter().cloned().map(Read::Record).collect(),
             Self::Sweep(sweep) => sweep.ids.iter().cloned().map(Read::Record).collect(),
             Self::Release { claim } => release(*claim).into_iter().collect(),
         }

@@ -6,6 +6,7 @@
 //!   answers ◄── durable watermark ◄── log PUT ◄── one flusher ◄──────────────────────────────────┘
 //! ```
 
+mod bulk;
 mod claims;
 mod close;
 mod commands;
@@ -93,6 +94,8 @@ pub(crate) struct Engine {
     /// Claims without a row, each with when it must get one.
     held_back: VecDeque<(Instant, ClaimNo)>,
     deferred_max: Duration,
+    /// Attempts that said how far they are, each with when that is stored.
+    reported: VecDeque<(Instant, ClaimNo)>,
     /// Workers that wait for jobs, in order.
     idle: HashMap<QueueName, VecDeque<ClaimRequest>>,
     /// Callers that wait until a job can be claimed.

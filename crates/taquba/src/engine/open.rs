@@ -267,6 +267,7 @@ impl Engine {
             claims: Default::default(),
             retention: Default::default(),
             held_back: Default::default(),
+            reported: Default::default(),
             deferred_max: options.deferred_flush_max,
             idle: HashMap::new(),
             awaiting: HashMap::new(),

@@ -11,6 +11,7 @@ use super::retention::Sweep;
 use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
 use crate::expiry::ExpiryIndex;
+use crate::filter::{BulkAction, JobFilter};
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
 use crate::name::QueueName;
@@ -127,6 +128,13 @@ pub(crate) enum Op {
         watcher: u64,
         reply: Reply<WaitOutcome>,
     },
+    /// Do something to those of many jobs that a filter still means; how many changed.
+    Each {
+        ids: Vec<JobId>,
+        action: BulkAction,
+        filter: JobFilter,
+        reply: Reply<u64>,
+    },
     /// Forget kept jobs whose time is over.
     Sweep(Sweep),
     /// A claim that nobody took over and that must look whether its dedup key is still free.
@@ -209,6 +217,8 @@ pub(crate) enum Request {
     Release(Vec<ClaimNo>),
     /// A lease was made shorter.
     LookAtLease(ClaimNo),
+    /// An attempt says how far it is.
+    Progress(ClaimNo),
     /// Waiting claims of this queue may have been dropped.
     ForgetClaims(QueueName),
     /// A watcher was dropped.

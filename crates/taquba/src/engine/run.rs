@@ -136,6 +136,7 @@ impl Engine {
             self.take(request, round)?;
         }
         self.store_held_claims(round);
+        self.store_progress(round);
         self.expire_leases(round);
         self.promote_due(round);
         self.sweep_kept(round);
@@ -155,6 +156,7 @@ impl Engine {
             Request::Claim(request) if self.closing.is_none() => self.want(request, round),
             Request::Claim(_) => {}
             Request::Release(claims) => self.take_back(claims, round),
+            Request::Progress(claim) => self.progress(claim),
             Request::LookAtLease(claim) => self.look_at_lease(claim),
             Request::ForgetClaims(queue) => self.forget_claims(&queue),
             Request::ForgetWatch(id, watcher) => {

@@ -105,10 +105,12 @@ impl Engine {
         let lease = self.claims.next_check().map(|(at, _)| at.saturating_sub(mono_ms));
         let now = env::now();
         // Rounded up: woken a moment early, the loop would only look again.
-        let held = self.held_back.front().map(|(due, _)| {
+        let deferred = [self.held_back.front(), self.reported.front()].into_iter().flatten();
+        let held = deferred.map(|(due, _)| {
             let left = due.saturating_duration_since(now);
             super::prepare::millis(left) + u64::from(!left.is_zero())
         });
+        let held = held.min();
         [timer, kept, lease, held].into_iter().flatten().min()
     }
 }

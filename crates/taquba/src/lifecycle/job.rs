@@ -72,6 +72,15 @@ pub(crate) struct Hold {
     pub(crate) slot: Option<u32>,
     pub(crate) claimed_at: u64,
     pub(crate) cancel_requested: bool,
+    pub(crate) progress: Option<Arc<Progress>>,
+}
+
+/// How far an attempt says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) percent: u8,
+    pub(crate) at: u64,
+    pub(crate) note: Arc<str>,
 }
 
 /// One job.

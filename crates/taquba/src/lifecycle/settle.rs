@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::history::Entry;
-use super::job::{Hold, Job, State};
+use super::job::{Hold, Job, Progress, State};
 use super::{Ending, Move, Stamp};
 use crate::record::AttemptOutcome;
 use crate::retry::RetryPolicy;
 
 /// A pending job is taken by a worker. Without a slot the claim is held back.
 pub(crate) fn claim(job: &Arc<Job>, slot: Option<u32>, now_ms: u64) -> Move {
-    let hold = Hold { slot, claimed_at: now_ms, cancel_requested: false };
+    let hold = Hold { slot, claimed_at: now_ms, cancel_requested: false, progress: None };
     let mut held = job.with(State::Claimed(hold));
     // Claimed by its id, it waits for its signal no more.
     held.signal_key = None;
@@ -23,6 +23,14 @@ pub(crate) fn claim(job: &Arc<Job>, slot: Option<u32>, now_ms: u64) -> Move {
 pub(crate) fn store_claim(job: &Arc<Job>, slot: u32) -> Option<Move> {
     let hold = job.hold().filter(|hold| hold.slot.is_none())?;
     let hold = Hold { slot: Some(slot), ..hold.clone() };
+    Some(Move::on(job, job.with(State::Claimed(hold))))
+}
+
+/// The attempt says how far it is; its claim gets a row (`slot`) if it has none.
+pub(crate) fn progress(job: &Arc<Job>, progress: Arc<Progress>, slot: Option<u32>) -> Option<Move> {
+    let hold = job.hold()?;
+    let slot = hold.slot.or(slot);
+    let hold = Hold { slot, progress: Some(progress), ..hold.clone() };
     Some(Move::on(job, job.with(State::Claimed(hold))))
 }
 

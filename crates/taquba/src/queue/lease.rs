@@ -11,6 +11,8 @@ use crate::engine::Shared;
 use crate::engine::prepare::millis;
 use crate::engine::request::Request;
 use crate::error::{Error, Result};
+use crate::lifecycle::job::Progress;
+use crate::limits::{MAX_PROGRESS_NOTE_LEN, clip};
 use crate::state::leases::{ClaimNo, Ended};
 
 /// Margin that [`LeaseHandle::ensure_at_least`] adds (5 s), so that work which ends on time can still be settled.
@@ -88,6 +90,27 @@ impl LeaseHandle {
         };
         let until = shared.mono_ms().saturating_add(millis(duration.saturating_add(MARGIN)));
         shared.leases.ensure(*claim, until).map_err(refusal)
+    }
+}
+
+impl LeaseHandle {
+    /// Says how far this attempt is: `percent` (0..=100, more counts as 100) and a note of which 1 KiB is kept. Seen at
+    /// once in this process ([`JobRecord::progress`](crate::JobRecord::progress)); stored at most once a second and in no
+    /// PUT of its own where others are made, so report as often as you like. Gone with the attempt.
+    ///
+    /// # Errors
+    /// [`Error::ClaimLost`] once the claim has ended.
+    pub fn report_progress(&self, percent: u8, note: &str) -> Result<()> {
+        let Some((shared, claim)) = &self.claim else {
+            return Ok(());
+        };
+        let note = Arc::from(clip(note, MAX_PROGRESS_NOTE_LEN));
+        let at = shared.clock.now_ms();
+        let progress = Arc::new(Progress { percent: percent.min(100), at, note });
+        if shared.leases.report(*claim, progress).map_err(refusal)? {
+            shared.post(Request::Progress(*claim))?;
+        }
+        Ok(())
     }
 }
 

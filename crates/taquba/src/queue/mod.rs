@@ -1,5 +1,6 @@
 //! The public queue: each call checks its input, sends a command to the engine, and shapes the answer.
 
+mod bulk;
 mod claim;
 mod decide;
 mod enqueue;

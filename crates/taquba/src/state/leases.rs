@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::job::{Job, JobId, Progress, State};
 
 /// A claim's number; unique in this process.
 pub(crate) type ClaimNo = u64;
@@ -22,12 +22,24 @@ struct Lease {
     /// When the engine looks at it next; who makes it end earlier tells the engine.
     looked_at_mono_ms: u64,
     cancel_requested: bool,
+    /// The job's progress is newer than the engine's.
+    reported: bool,
     token: CancellationToken,
 }
 
 impl Lease {
     fn ends(&self) -> u64 {
         self.expires_mono_ms.max(self.kept_until_mono_ms)
+    }
+
+    fn progress(&self) -> Option<Arc<Progress>> {
+        self.job.hold()?.progress.clone()
+    }
+
+    fn set_progress(&mut self, progress: Arc<Progress>) {
+        if let State::Claimed(hold) = &mut Arc::make_mut(&mut self.job).state {
+            hold.progress = Some(progress);
+        }
     }
 
     fn ends_unseen(&self) -> bool {
@@ -91,6 +103,7 @@ impl Leases {
                 kept_until_mono_ms: 0,
                 looked_at_mono_ms: expires_mono_ms,
                 cancel_requested,
+                reported: false,
                 token,
             };
             table.by_id.insert(job.id().clone(), claim);
@@ -160,8 +173,27 @@ impl Leases {
     /// The claimed job goes on under the same claim, changed.
     pub(crate) fn replace(&self, claim: ClaimNo, job: &Arc<Job>) {
         if let Some(lease) = self.table().leases.get_mut(&claim) {
+            let newer = lease.progress().filter(|_| lease.reported);
             lease.job = Arc::clone(job);
+            if let Some(progress) = newer {
+                lease.set_progress(progress);
+            }
         }
+    }
+
+    /// Notes how far an attempt is; whether the engine does not know yet that there is news.
+    pub(crate) fn report(&self, claim: ClaimNo, progress: Arc<Progress>) -> Result<bool, Ended> {
+        let mut table = self.table();
+        let lease = table.leases.get_mut(&claim).ok_or(Ended::Lost)?;
+        lease.set_progress(progress);
+        Ok(!std::mem::replace(&mut lease.reported, true))
+    }
+
+    /// How far an attempt is, if that is news; from here on it is none.
+    pub(crate) fn take_reported(&self, claim: ClaimNo) -> Option<Arc<Progress>> {
+        let mut table = self.table();
+        let lease = table.leases.get_mut(&claim)?;
+        if std::mem::replace(&mut lease.reported, false) { lease.progress() } else { None }
     }
 
     /// A job as it is claimed now.

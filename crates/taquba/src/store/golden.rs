@@ -12,7 +12,7 @@ use super::record::{
 };
 use super::{history, keys};
 use crate::lifecycle::history::Entry;
-use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, Rules, State, Woken};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, Progress, Rules, State, Woken};
 use crate::lifecycle::term::Kind;
 use crate::name::QueueName;
 use crate::record::AttemptOutcome;
@@ -139,7 +139,7 @@ fn job_records_have_these_bytes_and_come_back() {
 
 #[test]
 fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
-    let hold = Hold { slot: Some(1), claimed_at: 300, cancel_requested: true };
+    let hold = Hold { slot: Some(1), claimed_at: 300, cancel_requested: true, progress: None };
     let claimed = job(inline(), State::Claimed(hold.clone()));
     assert_eq!(encode_job(&claimed), encode_job(&job(inline(), State::Pending)));
     let row = encode_claim(&claimed, &hold);
@@ -148,6 +148,15 @@ fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
         r"\x01\x01\xac\x02P\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07"
     );
     let main = keys::main(&claimed);
+    let plain = ClaimRow { hold: hold.clone(), main: main.clone() };
+    assert_eq!(decode_claim(&keys::claim(1), row), Ok(plain));
+    let progress = Arc::new(Progress { percent: 40, at: 301, note: "so far".into() });
+    let hold = Hold { progress: Some(progress), ..hold };
+    let row = encode_claim(&claimed, &hold);
+    assert_eq!(
+        show(&row),
+        r"\x01\x03\xac\x02(\xad\x02\x06so farP\x04mail\x00\x00\x03\xe8\x00\x00\x00\x00\x00\x00\x00\x07"
+    );
     assert_eq!(decode_claim(&keys::claim(1), row), Ok(ClaimRow { hold, main }));
 }
 

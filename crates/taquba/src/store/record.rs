@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::wire::{Malformed, Reader, put_bytes, put_u64};
 use super::{keys, rules};
-use crate::lifecycle::job::{Body, Hold, Job, Payload, Rules, State, Woken};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, Progress, Rules, State, Woken};
 use crate::name::QueueName;
 
 /// Version of every value below; a record of another version is refused, never guessed.
@@ -190,11 +190,26 @@ pub(super) fn version(r: &mut Reader) -> Result<(), Malformed> {
     }
 }
 
-/// Encodes a claim's row: which job, since when, whether it is to stop.
+const CLAIM_CANCEL_REQUESTED: u8 = 1;
+const CLAIM_PROGRESS: u8 = 2;
+
+/// Encodes a claim's row: which job, since when, whether it is to stop, how far it is.
 pub(crate) fn encode_claim(job: &Job, hold: &Hold) -> Bytes {
+    let mut flags = 0;
+    if hold.cancel_requested {
+        flags |= CLAIM_CANCEL_REQUESTED;
+    }
+    if hold.progress.is_some() {
+        flags |= CLAIM_PROGRESS;
+    }
     let mut out = Vec::with_capacity(48);
-    out.extend_from_slice(&[VERSION, u8::from(hold.cancel_requested)]);
+    out.extend_from_slice(&[VERSION, flags]);
     put_u64(&mut out, hold.claimed_at);
+    if let Some(progress) = &hold.progress {
+        out.push(progress.percent);
+        put_u64(&mut out, progress.at);
+        put_bytes(&mut out, progress.note.as_bytes());
+    }
     out.extend_from_slice(&keys::ready(job.queue(), job.place()));
     out.into()
 }
@@ -212,9 +227,17 @@ pub(crate) fn decode_claim(key: &[u8], value: Bytes) -> Result<ClaimRow, Malform
     let slot = keys::claim_slot(key).ok_or("its key is malformed")?;
     let mut r = Reader::new(value);
     version(&mut r)?;
-    let cancel_requested = r.u8()? != 0;
+    let flags = r.u8()?;
     let claimed_at = r.u64()?;
-    Ok(ClaimRow { hold: Hold { slot: Some(slot), claimed_at, cancel_requested }, main: r.rest() })
+    let progress = if flags & CLAIM_PROGRESS == 0 {
+        None
+    } else {
+        let (percent, at) = (r.u8()?, r.u64()?);
+        Some(Arc::new(Progress { percent, at, note: r.text()?.into() }))
+    };
+    let cancel_requested = flags & CLAIM_CANCEL_REQUESTED != 0;
+    let hold = Hold { slot: Some(slot), claimed_at, cancel_requested, progress };
+    Ok(ClaimRow { hold, main: r.rest() })
 }
 
 /// How many jobs of a queue are in each state.

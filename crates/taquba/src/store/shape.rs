@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Job, Payload, State};
-use crate::record::{JobAttempt, JobRecord, JobStatus};
+use crate::record::{JobAttempt, JobProgress, JobRecord, JobStatus};
 use crate::store::record::decode_headers;
 
 /// Shapes a job. A payload whose bytes are not at hand shows empty.
@@ -30,6 +30,7 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         dedup_key: job.owned_dedup().map(|key| key.as_ref().to_owned()),
         completed_at: None,
         failed_at: None,
+        progress: None,
         cancel_requested: job.wants_cancel(),
         woken_at: job.woken.as_ref().map(|woken| woken.at),
         wake_payload: job.woken.as_ref().and_then(|w| w.payload.as_ref()).map(|p| p.to_vec()),
@@ -46,6 +47,11 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         State::Claimed(hold) => {
             record.status = JobStatus::Claimed;
             record.claimed_at = Some(hold.claimed_at);
+            record.progress = hold.progress.as_ref().map(|progress| JobProgress {
+                percent: progress.percent,
+                note: progress.note.as_ref().to_owned(),
+                at: progress.at,
+            });
         }
         State::Done { completed_at } => {
             record.status = JobStatus::Done;

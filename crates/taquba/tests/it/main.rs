@@ -8,6 +8,7 @@
 )]
 
 mod backlog;
+mod bulk;
 mod edges;
 mod expiry;
 mod fencing;

@@ -248,7 +248,10 @@ fn main_key(record: &Record) -> Vec<u8> {
 /// The record key in a claim's row.
 fn claimed_main(value: &[u8]) -> Vec<u8> {
     let mut d = Decoder(value);
-    let (_version, _cancel, _claimed_at) = (d.byte(), d.byte(), d.number());
+    let (_version, flags, _claimed_at) = (d.byte(), d.byte(), d.number());
+    if flags & 2 != 0 {
+        let (_percent, _at, _note) = (d.byte(), d.number(), d.bytes());
+    }
     d.0.to_vec()
 }
 

@@ -332,6 +332,7 @@ impl Naive {
             dedup_key: options.dedup_key.clone(),
             completed_at: None,
             failed_at: None,
+            progress: None,
             cancel_requested: false,
             woken_at: wake.is_some().then_some(self.now),
             wake_payload: wake,
