@@ -16,8 +16,10 @@ mod env;
 mod error;
 mod lifecycle;
 mod limits;
+mod liveness;
 mod name;
 mod queue;
+mod reader;
 mod record;
 mod state;
 mod store;
@@ -31,6 +33,7 @@ pub use clock::{Clock, MockClock, SystemClock};
 pub use config::Knobs;
 pub use config::{
     DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD, EnqueueOptions, IntoOptionString, OpenOptions, QueueConfig,
+    Takeover,
 };
 pub use decide::{Changes, DecideFn, Facts, IdInValue, Reads, SignalFacts};
 pub use effects::{EnqueueRequest, SettlementEffects};
@@ -38,8 +41,10 @@ pub use error::{CloseReason, Error, Result};
 pub use limits::{
     MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };
+pub use liveness::{StoreActivity, WriterHeartbeat};
 pub use name::QueueName;
 pub use queue::{Claim, KvPage, KvRange, LeaseHandle, Queue, QueueView};
+pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
     CancelOutcome, EnqueueResult, JobPage, JobRecord, JobStatus, NackOutcome, QueueStats,
     SignalDelivery, WaitOutcome, WakeOutcome,

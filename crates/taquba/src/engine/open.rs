@@ -9,53 +9,71 @@ use tokio::sync::{mpsc, watch};
 
 use super::close::flushed;
 use super::flush::{self, Demand, FlushPolicy};
+use super::heartbeat::Heartbeat;
 use super::moves::Ready;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
 use super::request::Request;
 use super::run::{End, Nets};
 use super::shared::Shared;
-use super::{Engine, Timers, upkeep};
+use super::{Engine, Timers, takeover, upkeep};
 use crate::config::OpenOptions;
 use crate::env;
-use crate::error::{Error, Result};
+use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
+use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
-use crate::store::db::{Location, Snapshot, Store};
+use crate::store::db::{Location, Store};
 use crate::store::record::{self, Counters, Mark};
-use crate::store::{find, keys};
+use crate::store::snapshot::Snapshot;
+use crate::store::{beat, find, format, keys};
 
-/// The store's format. A store of a higher number is refused.
-const FORMAT: &[u8] = b"taquba 1";
-const FORMAT_NAME: &[u8] = b"taquba ";
 /// SlateDB's clock starts this far past the last time the store saw, which covers what was written after the mark
 /// in the same batch.
 const CLOCK_MARGIN_MS: u64 = 1_000;
 
-/// Opens the store and starts its tasks.
+/// Opens the store when it is its turn, and starts its tasks.
 pub(crate) async fn open(
     object_store: Arc<dyn ObjectStore>,
     path: &str,
     options: OpenOptions,
 ) -> Result<Arc<Shared>> {
-    let configs = Configs::new(&options)?;
+    takeover::check(&options)?;
+    // Before anything is waited for.
+    Configs::new(&options)?;
     let location = Location::new(
         path,
         object_store,
         options.wal_object_store.clone(),
         options.store_request_timeout,
     );
+    loop {
+        let after = takeover::turn(&location, &options).await?;
+        match take(&location, after, &options).await {
+            // Of those who waited for the same owner, another was quicker; it is the one to wait for now.
+            Err(Error::Closed(CloseReason::Fenced)) if after.is_some() => {}
+            opened => return opened,
+        }
+    }
+}
+
+/// Takes the store over.
+async fn take(
+    location: &Location,
+    after: Option<u64>,
+    options: &OpenOptions,
+) -> Result<Arc<Shared>> {
     let proof = env::now();
     let knobs = options.knobs;
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
-    let store = Store::open(location, store_clock, knobs.memtable_bytes).await?;
-    let found = read(&store, path).await?;
+    let store = Store::open(location.clone(), store_clock, after, knobs.memtable_bytes).await?;
+    let found = read(&store, &location.path).await?;
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
@@ -63,18 +81,18 @@ pub(crate) async fn open(
         mailbox,
         Ids::after(found.mark.id, env::id_entropy),
         Arc::clone(&options.clock),
-        configs,
+        Configs::new(options)?,
         store,
         options.call_timeout,
     ));
     let ownership = Arc::new(Ownership::new());
     ownership.proved(proof);
     let (demand, demanded) = watch::channel(Demand::default());
-    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
+    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, options);
     engine.queues = found.queues;
     engine.queues.set_band_bytes(knobs.band_bytes);
     engine.recover(found.claimed, found.stray_claims).await?;
-    start(engine, &shared, ownership, demanded, &options);
+    start(engine, &shared, ownership, demanded, options);
     Ok(shared)
 }
 
@@ -103,6 +121,7 @@ fn start(
 struct Found {
     mark: Mark,
     unclean: bool,
+    heartbeat: Option<WriterHeartbeat>,
     low_scheduled: u64,
     queues: Queues,
     any_scheduled: bool,
@@ -123,7 +142,7 @@ impl Found {
 
 async fn read(store: &Store, path: &str) -> Result<Found> {
     let at = store.snapshot()?;
-    check_format(&at, path).await?;
+    format::is_in_use(&at, path).await?;
     let mark = match at.get(keys::MARK).await? {
         Some(value) => Mark::decode(value).map_err(|e| find::undecodable(keys::MARK, e))?,
         None => Mark::default(),
@@ -137,6 +156,7 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
     let mut found = Found {
         mark,
         unclean: at.get(keys::UNCLEAN).await?.is_some(),
+        heartbeat: beat::last(&at).await?,
         low_scheduled,
         queues: Queues::default(),
         any_scheduled: false,
@@ -146,31 +166,6 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
     read_queues(&at, &mut found).await?;
     read_claims(&at, &mut found).await?;
     Ok(found)
-}
-
-/// A store with no rows is new (or its first open was cut short); with rows it must be stamped, and with a format
-/// that this version knows.
-async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
-    let refuse = |reason: String| Err(Error::Format { path: path.to_owned(), reason });
-    match at.get(keys::FORMAT).await? {
-        Some(stamp) if stamp == FORMAT => Ok(()),
-        Some(stamp) if stamp.starts_with(FORMAT_NAME) => refuse(format!(
-            "its format is {:?}, newer than {:?}, which this version reads; upgrade the library",
-            String::from_utf8_lossy(&stamp),
-            String::from_utf8_lossy(FORMAT),
-        )),
-        Some(stamp) => refuse(format!(
-            "its stamp {:?} is not one of a queue store",
-            String::from_utf8_lossy(&stamp)
-        )),
-        None => match at.scan(Bound::Unbounded, None).await?.next().await? {
-            None => Ok(()),
-            Some(_) => refuse(
-                "it holds rows but no format stamp, so it is not a queue store; use another path"
-                    .to_owned(),
-            ),
-        },
-    }
 }
 
 /// Counters of every queue, and the low-water marks of its priorities.
@@ -249,6 +244,7 @@ impl Engine {
             written: 0,
             in_flight: Default::default(),
             gated: Default::default(),
+            heartbeat: Heartbeat::new(takeover::heartbeat(options), found.heartbeat),
             closing: None,
             ticks: Vec::new(),
             knobs: options.knobs,
@@ -260,8 +256,9 @@ impl Engine {
     async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
         let mut round = self.open_round();
         let stamp = round.stamp;
-        round.batch.put(keys::FORMAT.into(), FORMAT.into());
+        round.batch.put(keys::FORMAT.into(), format::FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
+        self.first_beat(&mut round);
         for slot in stray_claims {
             round.batch.delete(&keys::claim(slot));
         }

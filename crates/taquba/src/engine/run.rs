@@ -136,6 +136,7 @@ impl Engine {
         self.store_held_claims(round);
         self.expire_leases(round);
         self.promote_due(round);
+        self.beat(round);
         self.answer_ticks(round);
         // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.
         while let Some(queue) = round.look.pop_first() {

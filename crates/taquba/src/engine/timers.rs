@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Milliseconds until the next timer, lease or claim held back falls due; `None` when there is none.
+    /// Milliseconds until the next timer, lease, beat or claim held back falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
         let timer =
@@ -107,6 +107,6 @@ impl Engine {
             let left = due.saturating_duration_since(now);
             super::prepare::millis(left) + u64::from(!left.is_zero())
         });
-        [timer, lease, held].into_iter().flatten().min()
+        [timer, lease, held, self.next_beat_ms()].into_iter().flatten().min()
     }
 }

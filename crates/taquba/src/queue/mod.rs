@@ -8,6 +8,7 @@ mod kv_range;
 mod lease;
 mod operate;
 mod settle;
+mod source;
 mod view;
 mod watch;
 
