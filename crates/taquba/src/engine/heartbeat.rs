@@ -34,10 +34,9 @@ impl Heartbeat {
 }
 
 impl Engine {
-    /// The first beat: of an owner that does not beat too, after one that did.
+    /// The first beat: of an owner that does not beat too, after one that did. Open waits for it.
     pub(crate) fn first_beat(&mut self, round: &mut Round) {
-        let no = round.no;
-        self.write_beat(no, false, &mut round.batch);
+        self.write_beat(0, false, &mut round.batch);
     }
 
     /// Beats when it is time. One that is not durable yet is the last for now, so that an outage piles up none.

@@ -64,7 +64,7 @@ impl QueueReader {
         options: ReaderOptions,
     ) -> Result<Self> {
         let following = options.following()?;
-        let location = Location::new(
+        let location = Location::for_reader(
             path,
             object_store,
             options.wal_object_store,

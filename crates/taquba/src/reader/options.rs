@@ -12,7 +12,7 @@ use crate::store::reader::Following;
 #[non_exhaustive]
 pub enum ReaderMode {
     /// It notes in the store what it reads, so that the owner's garbage collection leaves that alone. The note is a
-    /// small write now and then, so it needs credentials that may write; the owner is not disturbed.
+    /// small write now and then, so it needs credentials that may write (else open fails); the owner is not disturbed.
     #[default]
     ManagedCheckpoint,
     /// It writes nothing: credentials that may read and list suffice. A read that began more than five minutes after

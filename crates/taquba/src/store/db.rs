@@ -49,6 +49,18 @@ impl Location {
         let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
         Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
     }
+
+    /// The same, where a write that is denied is not retried.
+    pub(crate) fn for_reader(
+        path: &str,
+        main: Arc<dyn ObjectStore>,
+        wal: Option<Arc<dyn ObjectStore>>,
+        request_timeout: Duration,
+    ) -> Self {
+        let bound =
+            |inner| Arc::new(Deadline::for_reader(inner, request_timeout)) as Arc<dyn ObjectStore>;
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+    }
 }
 
 /// An open store.

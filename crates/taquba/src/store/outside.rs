@@ -61,16 +61,23 @@ impl Outside {
 
     /// How far the store has come; `None` when there is none.
     pub(crate) async fn look(&self) -> Result<Option<Seen>> {
-        let location = &self.location;
-        let admin = Admin::builder(location.path.clone(), location.main.clone()).build();
-        let Some(manifest) = admin.read_manifest(None).await? else { return Ok(None) };
-        let last = self.end_of_log(manifest.replay_after_wal_id()).await?;
-        Ok(Some(Seen { epoch: manifest.writer_epoch(), last }))
+        self.look_from(0).await
     }
 
     /// How far it has come since; `None` when nothing has happened.
     pub(crate) async fn news(&self, seen: &Seen) -> Result<Option<Seen>> {
-        if self.is_in_log(seen.last + 1).await? { self.look().await } else { Ok(None) }
+        let next = seen.last + 1;
+        if self.is_in_log(next).await? { self.look_from(next).await } else { Ok(None) }
+    }
+
+    /// The log is known to reach `last`. The number of the takeover is read before the log is: a takeover in between
+    /// adds to the log, so what is seen is never the new number without the object that goes with it.
+    async fn look_from(&self, last: u64) -> Result<Option<Seen>> {
+        let location = &self.location;
+        let admin = Admin::builder(location.path.clone(), location.main.clone()).build();
+        let Some(manifest) = admin.read_manifest(None).await? else { return Ok(None) };
+        let last = self.end_of_log(last.max(manifest.replay_after_wal_id())).await?;
+        Ok(Some(Seen { epoch: manifest.writer_epoch(), last }))
     }
 
     /// Whether the last thing that happened is that the owner closed the store cleanly.

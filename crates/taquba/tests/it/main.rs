@@ -17,5 +17,8 @@ mod kill_at_every_call;
 mod low_marks;
 mod model;
 mod races;
+mod reader;
+mod replicas;
 mod storm;
 mod support;
+mod takeover;
