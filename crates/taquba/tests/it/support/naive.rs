@@ -440,7 +440,8 @@ impl Naive {
         job.record.status = JobStatus::Pending;
         job.record.run_at = None;
         job.record.woken_at = Some(now);
-        job.record.wake_payload = payload;
+        // A wake that carries nothing takes nothing back.
+        job.record.wake_payload = payload.or(job.record.wake_payload.take());
         job.signal_key = None;
         WakeOutcome::Woken
     }
