@@ -46,8 +46,8 @@ pub use name::QueueName;
 pub use queue::{Claim, KvPage, KvRange, LeaseHandle, Queue, QueueView};
 pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
-    CancelOutcome, EnqueueResult, JobPage, JobRecord, JobStatus, NackOutcome, QueueStats,
-    SignalDelivery, WaitOutcome, WakeOutcome,
+    AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobRecord, JobStatus,
+    NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
 };
 pub use url::open_url;
 pub use worker::{

@@ -73,6 +73,39 @@ impl JobRecord {
     }
 }
 
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// It was acknowledged; the record of the job is kept.
+    Completed,
+    /// It failed and the job was to be tried again.
+    Retried,
+    /// The job was dead-lettered with it.
+    DeadLettered,
+    /// Its lease ran out and the job was to be tried again.
+    LeaseExpired,
+    /// Its process ended and the job was to be tried again.
+    Interrupted,
+    /// No attempt: the dead job was brought back with all its attempts.
+    Requeued,
+}
+
+/// One entry of a job's history. All times are milliseconds since the Unix epoch by the queue's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobAttempt {
+    /// Which attempt, from 1; of a return from the dead, how many attempts there had been.
+    pub attempt: u32,
+    /// When its claim began; `None` for a return from the dead.
+    pub claimed_at: Option<u64>,
+    /// When it ended.
+    pub recorded_at: u64,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+}
+
 /// What an enqueue led to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EnqueueResult {

@@ -74,6 +74,7 @@ impl Engine {
                 Some(answer) => answer,
                 None => return,
             },
+            Op::Sweep(sweep) => return self.forget(sweep, found, round),
             Op::Release { claim } => {
                 self.release(claim, found, round);
                 return;
@@ -100,6 +101,7 @@ impl Engine {
             Op::Requeue { reply, .. } => answer(reply, Err(error)),
             Op::Compare { reply, .. } => answer(reply, Err(error)),
             Op::Watch { reply, .. } => answer(reply, Err(error)),
+            Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
             Op::Release { claim } => {
                 // Without the fact it gives its dedup key up, which harms nobody.
                 self.release(claim, &Found::default(), round);
@@ -266,7 +268,7 @@ impl Engine {
     fn requeue(&mut self, id: &JobId, found: &Found, round: &mut Round) -> Result<()> {
         let job =
             self.found_job(id, found).ok_or_else(|| Error::JobNotFound(id.as_ref().to_owned()))?;
-        let change = wait::requeue(&job, round.stamp.epoch).ok_or_else(|| Error::InvalidState {
+        let change = wait::requeue(&job, round.stamp).ok_or_else(|| Error::InvalidState {
             id: id.as_ref().to_owned(),
             state: job.state_name(),
         })?;
@@ -328,7 +330,7 @@ impl Engine {
     }
 
     /// A job as it is now: the claims know better than its stored record.
-    fn found_job(&self, id: &JobId, found: &Found) -> Option<Arc<Job>> {
+    pub(crate) fn found_job(&self, id: &JobId, found: &Found) -> Option<Arc<Job>> {
         let stored = found.jobs.get(id)?.as_ref()?;
         let claimed = self.claims.of_order(stored.body.order).map(|(_, job)| Arc::clone(job));
         Some(claimed.unwrap_or_else(|| Arc::clone(stored)))

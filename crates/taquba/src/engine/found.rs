@@ -21,6 +21,8 @@ use crate::store::{find, keys};
 pub(crate) enum Read {
     Dedup(QueueName, Arc<str>),
     Job(JobId),
+    /// A job without its payload.
+    Record(JobId),
     /// A job whose id a caller's row names.
     JobInKv(Vec<u8>, IdInValue),
     Kv(Vec<u8>),
@@ -32,7 +34,7 @@ impl Read {
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Dedup(queue, key) => Key::dedup(queue, key),
-            Self::Job(id) => Key::job(id),
+            Self::Job(id) | Self::Record(id) => Key::job(id),
             Self::JobInKv(key, _) | Self::Kv(key) => Key::kv(key),
             Self::Signal(queue, key) => Key::signal(queue, key),
         }
@@ -92,6 +94,7 @@ impl Op {
                 reads
             }
             Self::Decide { reads, .. } => decide_reads(reads),
+            Self::Sweep(sweep) => sweep.ids.iter().cloned().map(Read::Record).collect(),
             Self::Release { claim } => release(*claim).into_iter().collect(),
         }
     }
@@ -175,6 +178,10 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
         }
         Read::Job(id) => {
             let job = load_job(at, id).await?;
+            found.jobs.insert(Arc::clone(id), job);
+        }
+        Read::Record(id) => {
+            let job = find::record(at, id).await?.map(Arc::new);
             found.jobs.insert(Arc::clone(id), job);
         }
         Read::Kv(key) => {

@@ -20,6 +20,7 @@ mod plan;
 pub(crate) mod prepare;
 mod refill;
 pub(crate) mod request;
+mod retention;
 mod round;
 mod run;
 pub(crate) mod shared;
@@ -47,6 +48,7 @@ use crate::state::claims::Claims;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Queues;
 use crate::state::reserve::{Reservations, Ticket};
+use crate::state::retention::Retention;
 use crate::state::window::Window;
 use crate::store::db::Store;
 use crate::store::record::Mark;
@@ -63,6 +65,13 @@ struct InFlight {
     bytes: usize,
     /// Queues whose new jobs become ready with it.
     fed: BTreeSet<QueueName>,
+}
+
+/// Rounds that are in memory and in no table yet, by their sequences, oldest first.
+#[derive(Default)]
+struct Unstored {
+    rounds: VecDeque<(u64, usize)>,
+    bytes: usize,
 }
 
 /// The scheduled jobs that come next.
@@ -83,6 +92,7 @@ pub(crate) struct Engine {
     queues: Queues,
     timers: Timers,
     claims: Claims,
+    retention: Retention,
     /// Claims without a row, each with when it must get one.
     held_back: VecDeque<(Instant, ClaimNo)>,
     deferred_max: Duration,
@@ -105,6 +115,8 @@ pub(crate) struct Engine {
     durable_seq: u64,
     /// The last sequence written.
     written: u64,
+    /// What is in memory and in no table yet.
+    unstored: Unstored,
     in_flight: VecDeque<InFlight>,
     /// Answers by the round that they wait for.
     gated: VecDeque<(u64, Vec<Answer>)>,

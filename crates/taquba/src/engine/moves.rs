@@ -10,6 +10,7 @@ use crate::lifecycle::{Ending, Move, settle};
 use crate::record::WaitOutcome;
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Key;
+use crate::state::retention;
 use crate::state::window::Entry;
 use crate::store::{rows, shape};
 
@@ -134,8 +135,18 @@ impl Engine {
                 self.ownership.set_held(self.claims.len());
                 Some(claim)
             }
-            State::Done { .. } | State::Dead { .. } => None,
+            State::Done { .. } | State::Dead { .. } => {
+                self.keep(after);
+                None
+            }
         }
+    }
+
+    /// A job came to be kept for its queue's retention.
+    fn keep(&mut self, job: &Job) {
+        let Some((kind, at)) = retention::ended(job) else { return };
+        let (queue, configs) = (job.queue().clone(), &self.shared.configs);
+        self.retention.insert((queue.clone(), kind), at, || configs.keep_ms(&queue, kind));
     }
 
     /// Tells those who wait for the job's end, once it is durable.

@@ -27,6 +27,7 @@ use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
+use crate::state::retention::Kind;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Store};
@@ -90,9 +91,16 @@ async fn take(
     let (demand, demanded) = watch::channel(Demand::default());
     let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, options);
     engine.queues = found.queues;
+    for (queue, dead, low) in found.kept {
+        let kind = if dead { Kind::Dead } else { Kind::Done };
+        let keep_ms = shared.configs.keep_ms(&queue, kind);
+        engine.retention.restore((queue, kind), low, keep_ms);
+    }
     engine.queues.set_band_bytes(knobs.band_bytes);
+    let (landed, flushes) = watch::channel(0);
+    tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims).await?;
-    start(engine, &shared, ownership, demanded, options);
+    start(engine, &shared, ownership, demanded, landed, options);
     Ok(shared)
 }
 
@@ -102,17 +110,16 @@ fn start(
     shared: &Shared,
     ownership: Arc<Ownership>,
     demanded: watch::Receiver<Demand>,
+    landed: watch::Sender<u64>,
     options: &OpenOptions,
 ) {
     let store = || shared.store.clone();
     let closed = || shared.closed.subscribe();
     let policy =
         FlushPolicy { interval: options.flush_interval, deferred_max: options.deferred_flush_max };
-    let (landed, flushes) = watch::channel(0);
     let (owner, lost) = (Arc::clone(&ownership), shared.mailbox.clone());
     tokio::spawn(flush::run(store(), policy, demanded, owner, landed, lost));
     tokio::spawn(owner::run(store(), ownership, options.fence_check_interval, closed()));
-    tokio::spawn(upkeep::run(store(), flushes, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
     tokio::spawn(engine.run(Nets { tick }));
 }
@@ -125,6 +132,8 @@ struct Found {
     low_scheduled: u64,
     queues: Queues,
     any_scheduled: bool,
+    /// Which queues keep completed or (`true`) dead jobs, and since when at the earliest.
+    kept: Vec<(QueueName, bool, u64)>,
     claimed: Vec<Job>,
     /// Claim rows whose job is gone.
     stray_claims: Vec<u32>,
@@ -160,10 +169,12 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         low_scheduled,
         queues: Queues::default(),
         any_scheduled: false,
+        kept: Vec::new(),
         claimed: Vec::new(),
         stray_claims: Vec::new(),
     };
     read_queues(&at, &mut found).await?;
+    read_kept(&at, &mut found).await?;
     read_claims(&at, &mut found).await?;
     Ok(found)
 }
@@ -187,6 +198,20 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
         found.any_scheduled |= counters.scheduled > 0;
         let lows = lows.remove(&queue).unwrap_or_default();
         found.queues.restore(QueueName::new(queue)?, counters, lows);
+    }
+    Ok(())
+}
+
+/// Since when queues keep completed and dead jobs.
+async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
+    let range = (Bound::Included(vec![keys::KEPT_LOW]), Some(vec![keys::KEPT_LOW + 1]));
+    let mut scan = at.scan(range.0, range.1).await?;
+    while let Some(row) = scan.next().await? {
+        let queue = keys::queue_of(&row.key).unwrap_or_default();
+        let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        if let Some(dead) = keys::kept_low_dead(queue, &row.key) {
+            found.kept.push((QueueName::new(queue)?, dead, low));
+        }
     }
     Ok(())
 }
@@ -230,6 +255,7 @@ impl Engine {
             mark: Mark { epoch: found.mark.epoch + 1, ..found.mark },
             after_crash: found.unclean,
             claims: Default::default(),
+            retention: Default::default(),
             held_back: Default::default(),
             deferred_max: options.deferred_flush_max,
             idle: HashMap::new(),
@@ -242,6 +268,7 @@ impl Engine {
             durable_round: 0,
             durable_seq: 0,
             written: 0,
+            unstored: Default::default(),
             in_flight: Default::default(),
             gated: Default::default(),
             heartbeat: Heartbeat::new(takeover::heartbeat(options), found.heartbeat),

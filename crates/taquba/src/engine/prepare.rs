@@ -13,6 +13,7 @@ use crate::lifecycle::job::Payload;
 use crate::lifecycle::settle::Backoff;
 use crate::limits;
 use crate::name::QueueName;
+use crate::state::retention::Kind;
 use crate::store::keys;
 use crate::store::record::encode_headers;
 
@@ -64,6 +65,15 @@ impl Configs {
         Backoff {
             base_ms: millis(config.retry_backoff_base),
             max_ms: millis(config.retry_backoff_max),
+        }
+    }
+
+    /// How long a queue keeps jobs that ended, in milliseconds; `None`: until further notice.
+    pub(crate) fn keep_ms(&self, queue: &str, kind: Kind) -> Option<u64> {
+        let config = self.of(queue);
+        match kind {
+            Kind::Done => config.keep_done_jobs.map(millis),
+            Kind::Dead => config.dead_retention.map(millis),
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::found::Found;
 use super::refill::Page;
+use super::retention::Sweep;
 use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::admit::NewJob;
@@ -17,6 +18,8 @@ use crate::record::{
 };
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Ticket;
+use crate::state::retention::Shelf;
+use crate::store::kept::KeptPage;
 use crate::store::record::Counters;
 use tokio_util::sync::CancellationToken;
 
@@ -107,6 +110,8 @@ pub(crate) enum Op {
         watcher: u64,
         reply: Reply<WaitOutcome>,
     },
+    /// Forget kept jobs whose time is over.
+    Sweep(Sweep),
     /// A claim that nobody took over and that must look whether its dedup key is still free.
     Release {
         claim: ClaimNo,
@@ -188,6 +193,8 @@ pub(crate) enum Request {
     Loaded(Ticket, Result<Found>),
     /// A page of ready jobs of one band.
     ReadyPage(QueueName, u32, Result<Page<u64>>),
+    /// A page of kept jobs that ended by some time.
+    KeptPage(Shelf, u64, Result<KeptPage>),
     /// A page of scheduled jobs.
     ScheduledPage(Result<Page<(u64, u64)>>),
     /// How many jobs of a queue are in each state.

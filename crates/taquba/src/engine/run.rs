@@ -14,7 +14,8 @@ use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
 use crate::state::reserve::Ticket;
-use crate::store::db::{Progress, fatal};
+use crate::state::retention::Kind;
+use crate::store::db::{L0_MANY, Progress, fatal};
 use crate::store::{keys, record};
 
 /// How long the loop sleeps at most, as a safety net under its exact timers.
@@ -97,6 +98,7 @@ impl Engine {
             return Err(self.lost(reason));
         }
         let durable = progress.take_durable_seq();
+        self.admit_while_there_is_room(progress);
         self.work(requests, durable, open)?;
         if writing.is_none() {
             // Everyone who can run now gets to send first: the busier it is, the more share the batch.
@@ -137,6 +139,7 @@ impl Engine {
         self.expire_leases(round);
         self.promote_due(round);
         self.beat(round);
+        self.sweep_kept(round);
         self.answer_ticks(round);
         // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.
         while let Some(queue) = round.look.pop_first() {
@@ -168,6 +171,7 @@ impl Engine {
                 self.ready_page(queue, priority, page, round);
             }
             Request::ScheduledPage(page) => self.scheduled_page(page),
+            Request::KeptPage(shelf, until, page) => self.kept_page(shelf, until, page, round),
             Request::Stats(queue, reply) => {
                 let counters = self.queues.counters(&queue);
                 // A caller that went away does not need its answer.
@@ -221,7 +225,7 @@ impl Engine {
         let next = self.open_round();
         let Round { no, batch, durable, written, loads, scans, fed, .. } =
             std::mem::replace(open, next);
-        let bytes = batch.size;
+        let (bytes, memory) = (batch.size, batch.memory());
         self.in_flight.push_back(InFlight {
             round: no,
             seq: None,
@@ -233,6 +237,7 @@ impl Engine {
         let store = self.store.clone();
         Some(Writing {
             write: Box::pin(async move { store.write(batch).await }),
+            memory,
             written,
             loads,
             scans,
@@ -259,9 +264,27 @@ impl Engine {
             flight.seq = Some(seq);
         }
         if let Some(done) = writing.take() {
+            self.unstored.rounds.push_back((seq, done.memory));
+            self.unstored.bytes += done.memory;
             self.in_memory(done.written, done.loads, done.scans);
         }
         Ok(())
+    }
+
+    /// New work waits outside while memory holds much that is in no table yet: were SlateDB to stop taking writes,
+    /// settlements and timers would stand still too. What is admitted already and what they add fits in the rest. It
+    /// also waits while compaction is far behind, which would make every read slower and slower.
+    fn admit_while_there_is_room(&mut self, progress: &Progress) {
+        let stored_seq = progress.stored_seq();
+        while let Some((seq, bytes)) = self.unstored.rounds.front()
+            && *seq <= stored_seq
+        {
+            self.unstored.bytes -= bytes;
+            self.unstored.rounds.pop_front();
+        }
+        let full = self.unstored.bytes > self.store.unflushed_max / 8 * 5
+            || progress.l0_tables() >= L0_MANY;
+        self.shared.full.send_if_modified(|was| std::mem::replace(was, full) != full);
     }
 
     /// Gives the answers that waited for the store's memory, and begins the reads that must see it.
@@ -331,6 +354,13 @@ impl Engine {
             }
         }
         self.mark_scheduled(round);
+        for ((queue, kind), low) in self.retention.take_moved() {
+            let key = keys::kept_low(&queue, kind == Kind::Dead);
+            match low {
+                Some(low) => round.batch.put(key, record::encode_low(low)),
+                None => round.batch.delete(&key),
+            }
+        }
         self.mark.time_ms = self.mark.time_ms.max(self.store.clock.now_ms());
         self.mark.id = self.shared.ids.last();
         round.batch.put(keys::MARK.into(), self.mark.encode());
@@ -345,6 +375,8 @@ impl Engine {
 /// A batch on its way into the store's memory, with what waits for that.
 pub(crate) struct Writing {
     pub(crate) write: Pin<Box<dyn Future<Output = crate::error::Result<u64>> + Send>>,
+    /// What it takes in a memtable.
+    memory: usize,
     written: Vec<Answer>,
     loads: Vec<(Ticket, Vec<Read>)>,
     scans: Vec<Scan>,

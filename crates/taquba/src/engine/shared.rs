@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) configs: Configs,
     pub(crate) store: Store,
     pub(crate) closed: watch::Sender<Option<CloseReason>>,
+    /// Whether new work waits: the store's memory is full of what is in no table yet, or has too many tables.
+    pub(crate) full: watch::Sender<bool>,
     call_timeout: Duration,
     next_watcher: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Shared {
             configs,
             store,
             closed: watch::Sender::new(None),
+            full: watch::Sender::new(false),
             call_timeout,
             next_watcher: AtomicU64::new(0),
         }
@@ -113,12 +116,21 @@ impl Shared {
         };
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(most);
         let units = units.clamp(1, most);
-        if let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
+        let must_wait = lane == Lane::Intake && *self.full.borrow();
+        if !must_wait && let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
             return Ok(permit);
         }
+        let admitted = async {
+            if lane == Lane::Intake {
+                let mut full = self.full.subscribe();
+                full.wait_for(|full| !full).await.map_err(|_| self.closed_error())?;
+            }
+            let permit = Arc::clone(room).acquire_many_owned(units).await;
+            permit.map_err(|_| self.closed_error())
+        };
         let mut closed = self.closed.subscribe();
         tokio::select! {
-            permit = Arc::clone(room).acquire_many_owned(units) => permit.map_err(|_| self.closed_error()),
+            permit = admitted => permit,
             _ = closed.wait_for(Option::is_some) => Err(self.closed_error()),
         }
     }

@@ -35,7 +35,8 @@ impl Engine {
         let timer = self.timers.window.first();
         let timer_due = timer.is_some_and(|((run_at, _), _)| run_at <= round.stamp.now_ms);
         let lease_due = self.claims.next_check().is_some_and(|(at, _)| at <= round.mono_ms);
-        if timer_due || lease_due || self.timers.window.awaits_store() {
+        let sweeping = self.retention.is_busy(round.stamp.now_ms);
+        if timer_due || lease_due || sweeping || self.timers.window.awaits_store() {
             return;
         }
         for reply in self.ticks.drain(..) {
@@ -94,11 +95,12 @@ impl Engine {
         }
     }
 
-    /// Milliseconds until the next timer, lease, beat or claim held back falls due; `None` when there is none.
+    /// Milliseconds until the next timer, kept job, lease, beat or claim held back falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
         let timer =
             self.timers.window.first().map(|((run_at, _), _)| run_at.saturating_sub(now_ms));
+        let kept = self.retention.next_due().map(|due| due.saturating_sub(now_ms));
         let mono_ms = self.shared.mono_ms();
         let lease = self.claims.next_check().map(|(at, _)| at.saturating_sub(mono_ms));
         let now = env::now();
@@ -107,6 +109,6 @@ impl Engine {
             let left = due.saturating_duration_since(now);
             super::prepare::millis(left) + u64::from(!left.is_zero())
         });
-        [timer, lease, held, self.next_beat_ms()].into_iter().flatten().min()
+        [timer, kept, lease, held, self.next_beat_ms()].into_iter().flatten().min()
     }
 }

@@ -19,7 +19,8 @@ const COLLECTION_PAUSE: Duration = Duration::from_secs(300);
 /// Least time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs until the store ends.
+/// Runs until the store ends. Begins with a look: what the last owner left may be due, and with level 0 full an opening
+/// could not even write its first round.
 pub(crate) async fn run(
     store: Store,
     mut flushes: watch::Receiver<u64>,
@@ -29,7 +30,8 @@ pub(crate) async fn run(
         let mut memtable_at = 0;
         let mut compactions = 0;
         let mut collected_at: Option<Instant> = None;
-        while flushes.changed().await.is_ok() {
+        let mut progress = store.progress();
+        loop {
             let now = *flushes.borrow_and_update();
             if now >= memtable_at + FLUSHES_PER_MEMTABLE {
                 memtable_at = now;
@@ -46,6 +48,14 @@ pub(crate) async fn run(
                 warn_on_error("garbage collection", compact::collect(&store.location).await);
             }
             env::sleep(PAUSE).await;
+            // Tables appear a while after the flush that filled them, so both are news.
+            let gone = tokio::select! {
+                changed = flushes.changed() => changed.is_err(),
+                changed = progress.changed() => changed.is_err(),
+            };
+            if gone {
+                return;
+            }
         }
     };
     tokio::select! {

@@ -100,6 +100,7 @@ pub(crate) fn admit(
         cancel_requested: false,
         signal_key: new.signal_key.clone().filter(|_| !used_signal),
         woken,
+        history: 0,
         state,
     };
     Ok(Admitted { job, used_signal })

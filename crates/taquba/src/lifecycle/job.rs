@@ -79,6 +79,8 @@ pub(crate) struct Job {
     /// The signal it waits for while scheduled.
     pub(crate) signal_key: Option<Arc<str>>,
     pub(crate) woken: Option<Woken>,
+    /// Entries that its history was ever given.
+    pub(crate) history: u32,
     pub(crate) state: State,
 }
 

@@ -12,6 +12,7 @@
 //! ```
 
 pub(crate) mod admit;
+pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod settle;
 pub(crate) mod wait;
@@ -38,6 +39,8 @@ pub(crate) struct Move {
     pub(crate) after: Option<Arc<Job>>,
     /// How the job's life ended, for those who wait for it.
     pub(crate) ending: Option<Ending>,
+    /// What the job's history gains, as the last of the entries that `after` counts.
+    pub(crate) entry: Option<history::Entry>,
 }
 
 /// How a job's life ended.
@@ -54,17 +57,29 @@ pub(crate) enum Ending {
 impl Move {
     /// A job that did not exist before.
     pub(crate) fn born(job: Job) -> Self {
-        Self { before: None, after: Some(Arc::new(job)), ending: None }
+        Self { before: None, after: Some(Arc::new(job)), ending: None, entry: None }
     }
 
     /// A job that goes on living.
     pub(crate) fn on(before: &Arc<Job>, after: Job) -> Self {
-        Self { before: Some(Arc::clone(before)), after: Some(Arc::new(after)), ending: None }
+        let after = Some(Arc::new(after));
+        Self { before: Some(Arc::clone(before)), after, ending: None, entry: None }
     }
 
     /// A job whose life ends, kept (`after`) or not.
     pub(crate) fn end(before: &Arc<Job>, after: Option<Job>, ending: Ending) -> Self {
-        Self { before: Some(Arc::clone(before)), after: after.map(Arc::new), ending: Some(ending) }
+        let (before, after) = (Some(Arc::clone(before)), after.map(Arc::new));
+        Self { before, after, ending: Some(ending), entry: None }
+    }
+
+    /// The move with an entry in the history of the job that it leaves.
+    pub(crate) fn recorded(mut self, entry: history::Entry) -> Self {
+        if let Some(after) = &mut self.after {
+            let job = Arc::make_mut(after);
+            job.history = job.history.saturating_add(1);
+            self.entry = Some(entry);
+        }
+        self
     }
 
     /// The job's latest side.

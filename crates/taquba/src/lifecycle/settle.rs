@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::history::Entry;
 use super::job::{Hold, Job, State};
 use super::{Ending, Move, Stamp};
+use crate::record::AttemptOutcome;
 
 /// How long a failed job waits before its next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,8 @@ pub(crate) fn store_claim(job: &Arc<Job>, slot: u32) -> Option<Move> {
 
 /// The worker is done with it.
 pub(crate) fn ack(job: &Arc<Job>, keep: bool, stamp: Stamp) -> Move {
-    Move::end(job, keep.then(|| completed(job, stamp)), Ending::Completed)
+    let entry = Entry::of(job, AttemptOutcome::Completed, None, stamp);
+    Move::end(job, keep.then(|| completed(job, stamp)), Ending::Completed).recorded(entry)
 }
 
 /// A claimed job as it is when done, kept or not.
@@ -48,38 +51,59 @@ pub(crate) fn completed(job: &Job, stamp: Stamp) -> Job {
 
 /// The attempt failed: wait and try again, or die when out of attempts.
 pub(crate) fn nack(job: &Arc<Job>, error: &str, backoff: Backoff, stamp: Stamp) -> Move {
+    let delay_ms = backoff.delay_ms(job.attempts_shown());
+    try_again(job, error, delay_ms, AttemptOutcome::Retried, stamp)
+}
+
+/// The attempt ended without success: another one comes, or none is left.
+fn try_again(
+    job: &Arc<Job>,
+    error: &str,
+    delay_ms: u64,
+    outcome: AttemptOutcome,
+    stamp: Stamp,
+) -> Move {
     if job.attempts_shown() >= job.body.max_attempts {
         return dead_letter(job, error, stamp);
     }
-    let state = match backoff.delay_ms(job.attempts_shown()) {
+    let state = match delay_ms {
         0 => State::Pending,
         delay => State::Scheduled { run_at: stamp.now_ms.saturating_add(delay) },
     };
     let mut after = ended(job, state, stamp);
-    after.last_error = Some(error.into());
-    Move::on(job, after)
+    let error = Arc::from(error);
+    let entry = Entry::of(job, outcome, Some(&error), stamp);
+    after.last_error = Some(error);
+    Move::on(job, after).recorded(entry)
 }
 
 /// The job is given up, whatever attempts are left.
 pub(crate) fn dead_letter(job: &Arc<Job>, reason: &str, stamp: Stamp) -> Move {
     let mut after = ended(job, State::Dead { failed_at: stamp.now_ms }, stamp);
-    after.last_error = Some(reason.into());
-    Move::end(job, Some(after), Ending::DeadLettered)
+    let reason = Arc::from(reason);
+    let entry = Entry::of(job, AttemptOutcome::DeadLettered, Some(&reason), stamp);
+    after.last_error = Some(reason);
+    Move::end(job, Some(after), Ending::DeadLettered).recorded(entry)
 }
 
 /// The lease ran out: at once for the next worker, or dead when out of attempts.
 pub(crate) fn expire(job: &Arc<Job>, stamp: Stamp) -> Move {
-    nack(job, "lease expired", Backoff { base_ms: 0, max_ms: 0 }, stamp)
+    try_again(job, "lease expired", 0, AttemptOutcome::LeaseExpired, stamp)
 }
 
-/// The process that held it is gone. Its attempt counts, and the job still stands as one that was there at open.
+/// The process that held it is gone. Its attempt counts, and the job still stands as one that was there at open; its
+/// last error stays what it was.
 pub(crate) fn interrupt(job: &Arc<Job>, stamp: Stamp) -> Move {
-    if job.attempts_shown() >= job.body.max_attempts {
-        return dead_letter(job, "claim interrupted by process exit", stamp);
+    let error = "claim interrupted by process exit";
+    let mut change = try_again(job, error, 0, AttemptOutcome::Interrupted, stamp);
+    if change.ending.is_none()
+        && let Some(after) = &mut change.after
+    {
+        let after = Arc::make_mut(after);
+        after.epoch = job.epoch;
+        after.last_error.clone_from(&job.last_error);
     }
-    let mut after = ended(job, State::Pending, stamp);
-    after.epoch = job.epoch;
-    Move::on(job, after)
+    change
 }
 
 /// Nobody took the claim over: as if it had not happened. `keeps_dedup` when its dedup key is still free.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::history::Entry;
 use super::job::{Hold, Job, State, Woken};
-use super::{Ending, Move};
+use super::{Ending, Move, Stamp};
+use crate::record::AttemptOutcome;
 
 /// A scheduled job's time has come.
 pub(crate) fn promote(job: &Arc<Job>) -> Move {
@@ -39,17 +41,24 @@ pub(crate) fn cancel(job: &Arc<Job>) -> Option<Move> {
     }
 }
 
+/// A kept job's time is over.
+pub(crate) fn forget(job: &Arc<Job>) -> Option<Move> {
+    let kept = matches!(job.state, State::Done { .. } | State::Dead { .. });
+    kept.then(|| Move { before: Some(Arc::clone(job)), after: None, ending: None, entry: None })
+}
+
 /// A dead job gets all its attempts back.
-pub(crate) fn requeue(job: &Arc<Job>, epoch: u64) -> Option<Move> {
+pub(crate) fn requeue(job: &Arc<Job>, stamp: Stamp) -> Option<Move> {
     if !matches!(job.state, State::Dead { .. }) {
         return None;
     }
     let after = Job {
         attempts: 0,
-        epoch,
+        epoch: stamp.epoch,
         last_error: None,
         cancel_requested: false,
         ..job.with(State::Pending)
     };
-    Some(Move::on(job, after))
+    let entry = Entry::of(job, AttemptOutcome::Requeued, None, stamp);
+    Some(Move::on(job, after).recorded(entry))
 }

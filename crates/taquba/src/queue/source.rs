@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 use crate::engine::Shared;
 use crate::engine::request::Request;
 use crate::error::Result;
+use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::Job;
 use crate::name::QueueName;
 use crate::store::reader::{self, Reader};
 use crate::store::record::Counters;
 use crate::store::scan::Scan;
 use crate::store::snapshot::Snapshot;
-use crate::store::{find, keys};
+use crate::store::{find, history, keys};
 
 /// See the module.
 #[derive(Clone)]
@@ -70,6 +71,16 @@ impl Source {
                 None => Ok(find::job(&self.moment()?, id).await?.map(Arc::new)),
             },
             Self::Reader(reader) => Ok(reader.job(id).await?.map(Arc::new)),
+        }
+    }
+
+    /// How a job's attempts ended, oldest first.
+    pub(super) async fn history(&self, id: &str) -> Result<Vec<Entry>> {
+        match self {
+            Self::Live(_) => history::of_id(&self.moment()?, id).await,
+            Self::Reader(reader) => {
+                reader.steady(|at| async move { history::of_id(&at, id).await }).await
+            }
         }
     }
 

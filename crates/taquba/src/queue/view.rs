@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::lifecycle::job::Job;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
-use crate::record::{JobPage, JobRecord, JobStatus, QueueStats};
+use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
 use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
@@ -79,6 +79,17 @@ impl QueueView {
     pub async fn get_job(&self, id: &str) -> Result<Option<JobRecord>> {
         let job = self.source.job(id).await?;
         job.map(|job| shape::job_record(&job)).transpose()
+    }
+
+    /// Returns how a job's attempts ended, oldest first: those that were tried again, and the last one of a job whose
+    /// record is kept. The latest 100 are kept, as long as the job's record is; a job that is gone, or that has had no
+    /// attempt, has none.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn attempt_history(&self, id: &str) -> Result<Vec<JobAttempt>> {
+        let entries = self.source.history(id).await?;
+        Ok(entries.into_iter().map(shape::attempt).collect())
     }
 
     /// Returns one page of a queue's jobs in a state: pending in claim order, scheduled by time, done in order of

@@ -6,4 +6,5 @@ pub(crate) mod ids;
 pub(crate) mod leases;
 pub(crate) mod queues;
 pub(crate) mod reserve;
+pub(crate) mod retention;
 pub(crate) mod window;

@@ -23,8 +23,17 @@ const META_CACHE_BYTES: u64 = 24 * 1_024 * 1_024;
 const BLOCK_CACHE_BYTES: u64 = 40 * 1_024 * 1_024;
 /// A memtable of this size goes to the object store (16 MiB), so that replay after a crash and memory stay small.
 const L0_BYTES: usize = 16 * 1_024 * 1_024;
-/// Where SlateDB stops taking writes (64 MiB). The engine stops admitting work long before.
-pub(crate) const MAX_UNFLUSHED_BYTES: usize = 64 * 1_024 * 1_024;
+/// SlateDB stops taking writes at this many memtables' bytes in memory (64 MiB). The engine stops admitting work
+/// before.
+const UNFLUSHED_MEMTABLES: usize = 4;
+pub(crate) const MAX_UNFLUSHED_BYTES: usize = UNFLUSHED_MEMTABLES * L0_BYTES;
+/// Level-0 tables past which SlateDB writes no more, which is out of reach: it would wait for a compaction, and while it
+/// opens a store nobody compacts. An owner that dies again and again leaves a few tables each time, and its next
+/// opening must not wait for ever. New work waits at [`L0_MANY`].
+const L0_MAX: usize = 65_536;
+/// Level-0 tables at which the engine admits no new work until compaction has caught up (2 GiB of them: a compaction
+/// that died with its process is taken over after half a minute).
+pub(crate) const L0_MANY: usize = 128;
 /// How often an open is tried that finds something in its way.
 const OPEN_TRIES: u32 = 3;
 /// Polling is off: ownership is proved by PUTs and refreshes on demand, compaction runs on demand.
@@ -69,6 +78,8 @@ pub(crate) struct Store {
     db: Db,
     pub(crate) clock: Arc<StoreClock>,
     pub(crate) location: Location,
+    /// SlateDB stops taking writes when this much is in memory only.
+    pub(crate) unflushed_max: usize,
 }
 
 impl Store {
@@ -94,7 +105,7 @@ impl Store {
                 built => break built?,
             }
         };
-        Ok(Self { db, clock, location })
+        Ok(Self { db, clock, location, unflushed_max: UNFLUSHED_MEMTABLES * l0_bytes })
     }
 
     async fn build(
@@ -107,9 +118,9 @@ impl Store {
             flush_interval: None,
             manifest_poll_interval: NEVER,
             l0_sst_size_bytes: l0_bytes,
-            l0_max_ssts: 32,
-            l0_max_ssts_per_key: 32,
-            max_unflushed_bytes: MAX_UNFLUSHED_BYTES,
+            l0_max_ssts: L0_MAX,
+            l0_max_ssts_per_key: L0_MAX,
+            max_unflushed_bytes: UNFLUSHED_MEMTABLES * l0_bytes,
             min_filter_keys: 0,
             compactor_options: None,
             garbage_collector_options: None,
@@ -229,6 +240,11 @@ impl Progress {
     /// How many level-0 tables wait for compaction.
     pub(crate) fn l0_tables(&self) -> usize {
         self.status.borrow().current_manifest.l0().len()
+    }
+
+    /// Every write of at most this sequence is in a table and no longer in memory.
+    pub(crate) fn stored_seq(&self) -> u64 {
+        self.status.borrow().current_manifest.last_l0_seq()
     }
 
     /// Returns when anything of it changed; an error when the store is gone.

@@ -26,13 +26,27 @@ pub(crate) async fn job(at: &Snapshot, id: &str) -> Result<Option<Job>> {
     }
 }
 
+/// As [`job`], without the payload when that has a row of its own.
+pub(crate) async fn record(at: &Snapshot, id: &str) -> Result<Option<Job>> {
+    match at.get(&keys::index(id)).await? {
+        Some(main) => bare_record_at(at, &main).await,
+        None => Ok(None),
+    }
+}
+
 /// The record at a key, its payload with it.
 pub(crate) async fn record_at(at: &Snapshot, main: &[u8]) -> Result<Option<Job>> {
+    match bare_record_at(at, main).await? {
+        Some(job) => with_payload(at, job).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn bare_record_at(at: &Snapshot, main: &[u8]) -> Result<Option<Job>> {
     let Some(value) = at.get(main).await? else {
         return Ok(None);
     };
-    let job = record::decode_job(value).map_err(|e| undecodable(main, e))?;
-    with_payload(at, job).await.map(Some)
+    record::decode_job(value).map(Some).map_err(|e| undecodable(main, e))
 }
 
 /// The job with the bytes of a payload that has its own row; without them when that row is missing.

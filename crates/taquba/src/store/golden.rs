@@ -10,10 +10,12 @@ use super::record::{
     ClaimRow, Counters, Mark, decode_claim, decode_headers, decode_job, encode_claim,
     encode_headers, encode_job,
 };
-use super::{beat, keys};
+use super::{beat, history, keys};
+use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, State, Woken};
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
+use crate::record::AttemptOutcome;
 
 fn show(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
@@ -39,6 +41,7 @@ fn job(payload: Payload, state: State) -> Job {
         cancel_requested: true,
         signal_key: Some("s".into()),
         woken: Some(Woken { at: 5, payload: Some(Bytes::from_static(b"w")) }),
+        history: 2,
         state,
     }
 }
@@ -58,11 +61,15 @@ fn keys_have_these_bytes() {
         show(&keys::main(&job(inline(), State::Done { completed_at: 300 }))),
         show(&keys::dead("mail", "01J")),
         show(&keys::index("01J")),
+        show(&keys::history(7, 1)),
         show(&keys::dedup("mail", "d")),
         show(&keys::wait("mail", "s")),
         show(&keys::signal("mail", "s")),
         show(&keys::counters("mail")),
         show(&keys::low("mail", 1_000)),
+        show(&keys::dead_by_time("mail", 300, 7)),
+        show(&keys::kept_low("mail", true)),
+        show(&keys::kept_low("mail", false)),
         show(&keys::kv(b"mine")),
     ];
     assert_eq!(
@@ -75,11 +82,15 @@ fn keys_have_these_bytes() {
             r"D\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
             r"X\x04mail01J",
             r"I01J",
+            r"H\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x01",
             r"U\x04maild",
             r"W\x04mails",
             r"G\x04mails",
             r"N\x04mail",
             r"L\x04mail\x00\x00\x03\xe8",
+            r"Y\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"R\x04mailX",
+            r"R\x04mailD",
             r"Kmine",
         ]
     );
@@ -91,19 +102,19 @@ fn job_records_have_these_bytes_and_come_back() {
     let cases = [
         (
             job(inline(), State::Pending),
-            r"\x01\x00?\x00\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+            r"\x01\x00\xbf\x02\x00\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
         ),
         (
             job(inline(), State::Scheduled { run_at: 300 }),
-            r"\x01\x01?\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+            r"\x01\x01\xbf\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
         ),
         (
             job(inline(), State::Done { completed_at: 300 }),
-            r"\x01\x02?\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011hi",
+            r"\x01\x02\xbf\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
         ),
         (
             job(apart, State::Dead { failed_at: 300 }),
-            r"\x01\x03\x7f\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x04\x01a\x011\xd8\x04",
+            r"\x01\x03\xff\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011\xd8\x04",
         ),
     ];
     for (job, bytes) in cases {
@@ -125,6 +136,25 @@ fn a_claimed_job_has_the_record_of_a_pending_one_and_a_row_of_its_own() {
     );
     let main = keys::main(&claimed);
     assert_eq!(decode_claim(&keys::claim(1), row), Ok(ClaimRow { hold, main }));
+}
+
+#[test]
+fn entries_of_a_history_have_these_bytes_and_come_back() {
+    let entry = Entry {
+        attempt: 2,
+        claimed_at: Some(300),
+        recorded_at: 301,
+        outcome: AttemptOutcome::LeaseExpired,
+        error: Some("late".into()),
+    };
+    let bytes = history::encode(&entry);
+    assert_eq!(show(&bytes), r"\x01\x03\x03\x02\xad\x02\xac\x02\x04late");
+    assert_eq!(history::decode(bytes), Ok(entry.clone()));
+    let outcome = AttemptOutcome::Requeued;
+    let back = Entry { claimed_at: None, error: None, outcome, ..entry };
+    let bytes = history::encode(&back);
+    assert_eq!(show(&bytes), r"\x01\x05\x00\x02\xad\x02");
+    assert_eq!(history::decode(bytes), Ok(back));
 }
 
 #[test]

@@ -12,7 +12,10 @@ pub(crate) const SCHEDULED: u8 = b'S';
 pub(crate) const CLAIM: u8 = b'C';
 pub(crate) const DONE: u8 = b'D';
 pub(crate) const DEAD: u8 = b'X';
+pub(crate) const DEAD_BY_TIME: u8 = b'Y';
+pub(crate) const KEPT_LOW: u8 = b'R';
 pub(crate) const INDEX: u8 = b'I';
+pub(crate) const HISTORY: u8 = b'H';
 pub(crate) const DEDUP: u8 = b'U';
 pub(crate) const WAIT: u8 = b'W';
 pub(crate) const SIGNAL: u8 = b'G';
@@ -88,8 +91,12 @@ pub(crate) fn claim(slot: u32) -> Bytes {
 }
 
 fn done(queue: &str, completed_at: u64, order: u64) -> Bytes {
-    let mut key = in_queue(DONE, queue);
-    key.extend_from_slice(&completed_at.to_be_bytes());
+    timed(DONE, queue, completed_at, order)
+}
+
+fn timed(space: u8, queue: &str, at: u64, order: u64) -> Bytes {
+    let mut key = in_queue(space, queue);
+    key.extend_from_slice(&at.to_be_bytes());
     with(key, &order.to_be_bytes())
 }
 
@@ -98,9 +105,32 @@ pub(crate) fn dead(queue: &str, id: &str) -> Bytes {
     with(in_queue(DEAD, queue), id.as_bytes())
 }
 
+/// A dead job by its time, whose record is by its id.
+pub(crate) fn dead_by_time(queue: &str, failed_at: u64, order: u64) -> Bytes {
+    timed(DEAD_BY_TIME, queue, failed_at, order)
+}
+
+/// No completed (or, with `dead`, no dead) job of the queue ended before the time in this row.
+pub(crate) fn kept_low(queue: &str, dead: bool) -> Bytes {
+    with(in_queue(KEPT_LOW, queue), &[if dead { DEAD } else { DONE }])
+}
+
 /// Which row a job id has.
 pub(crate) fn index(id: &str) -> Bytes {
     single(INDEX, id.as_bytes())
+}
+
+/// One entry of a job's history: the job's order number, then the entry's, from 0.
+pub(crate) fn history(order: u64, entry: u32) -> Bytes {
+    with(histories(order), &entry.to_be_bytes())
+}
+
+/// The prefix of a job's history.
+pub(crate) fn histories(order: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(13);
+    key.push(HISTORY);
+    key.extend_from_slice(&order.to_be_bytes());
+    key
 }
 
 /// Which waiting job holds a dedup key.
@@ -147,6 +177,21 @@ pub(crate) fn main(job: &Job) -> Bytes {
 pub(crate) fn low_priority(queue: &str, key: &[u8]) -> Option<u32> {
     let tail = key.get(queue.len() + 2..)?;
     Some(u32::from_be_bytes(tail.try_into().ok()?))
+}
+
+/// The time that follows `prefix` in a key.
+pub(crate) fn time_after(prefix: &[u8], key: &[u8]) -> Option<u64> {
+    let time = key.strip_prefix(prefix)?.first_chunk()?;
+    Some(u64::from_be_bytes(*time))
+}
+
+/// Whether a key of [`kept_low`] is of dead jobs.
+pub(crate) fn kept_low_dead(queue: &str, key: &[u8]) -> Option<bool> {
+    match key.get(queue.len() + 2..)? {
+        [DEAD] => Some(true),
+        [DONE] => Some(false),
+        _ => None,
+    }
 }
 
 /// The slot in a key of [`claim`].

@@ -8,6 +8,8 @@ pub(crate) mod db;
 pub(crate) mod deadline;
 pub(crate) mod find;
 pub(crate) mod format;
+pub(crate) mod history;
+pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod outside;
 pub(crate) mod reader;

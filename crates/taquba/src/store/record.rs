@@ -10,7 +10,7 @@ use crate::lifecycle::job::{Body, Hold, Job, Payload, State, Woken};
 use crate::name::QueueName;
 
 /// Version of every value below; a record of another version is refused, never guessed.
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 const HAS_ERROR: u64 = 1;
 const HAS_DEDUP: u64 = 1 << 1;
@@ -19,7 +19,9 @@ const HAS_SIGNAL_KEY: u64 = 1 << 3;
 const WOKEN: u64 = 1 << 4;
 const WOKEN_WITH_PAYLOAD: u64 = 1 << 5;
 const PAYLOAD_APART: u64 = 1 << 6;
-const ALL_FLAGS: u64 = (1 << 7) - 1;
+// Bit 7 is reserved.
+const HAS_HISTORY: u64 = 1 << 8;
+const ALL_FLAGS: u64 = ((1 << 9) - 1) & !(1 << 7);
 
 const STATE_PENDING: u8 = 0;
 const STATE_SCHEDULED: u8 = 1;
@@ -64,6 +66,9 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
             put_bytes(&mut out, payload);
         }
     }
+    if job.history > 0 {
+        put_u64(&mut out, u64::from(job.history));
+    }
     put_bytes(&mut out, &body.headers);
     match &body.payload {
         Payload::Inline(bytes) => out.extend_from_slice(bytes),
@@ -83,6 +88,7 @@ fn flags(job: &Job) -> u64 {
         (job.woken.is_some(), WOKEN),
         (with_payload, WOKEN_WITH_PAYLOAD),
         (apart, PAYLOAD_APART),
+        (job.history > 0, HAS_HISTORY),
     ]
     .into_iter()
     .filter_map(|(set, flag)| set.then_some(flag))
@@ -120,6 +126,7 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
     let (last_error, dedup, signal_key) =
         (text(HAS_ERROR)?, text(HAS_DEDUP)?, text(HAS_SIGNAL_KEY)?);
     let woken = decode_woken(&mut r, flags)?;
+    let history = if flags & HAS_HISTORY == 0 { 0 } else { r.u32()? };
     let headers = r.bytes()?;
     decode_headers(&headers)?;
     let payload = if flags & PAYLOAD_APART == 0 {
@@ -140,6 +147,7 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         cancel_requested: flags & CANCEL_REQUESTED != 0,
         signal_key,
         woken,
+        history,
         state,
     })
 }
@@ -153,7 +161,7 @@ fn decode_woken(r: &mut Reader, flags: u64) -> Result<Option<Woken>, Malformed> 
     Ok(Some(Woken { at, payload }))
 }
 
-fn version(r: &mut Reader) -> Result<(), Malformed> {
+pub(super) fn version(r: &mut Reader) -> Result<(), Malformed> {
     match r.u8()? {
         VERSION => Ok(()),
         _ => Err("it was written by another version"),

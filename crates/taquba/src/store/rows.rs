@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 
+use super::history;
 use super::keys;
 use super::record::{self, Counters};
+use crate::lifecycle::history::KEPT;
 use crate::lifecycle::job::{Job, Payload, State};
 use crate::lifecycle::{Ending, Move};
 
@@ -13,21 +15,32 @@ pub(crate) struct Batch {
     pub(crate) inner: slatedb::WriteBatch,
     /// Bytes of keys and values so far.
     pub(crate) size: usize,
+    rows: usize,
 }
+
+/// What a row costs in memory beside its key and value, roughly.
+const ROW_OVERHEAD: usize = 32;
 
 impl Batch {
     pub(crate) fn put(&mut self, key: Bytes, value: Bytes) {
         self.size += key.len() + value.len();
+        self.rows += 1;
         self.inner.put_bytes(key, value);
     }
 
     pub(crate) fn delete(&mut self, key: &Bytes) {
         self.size += key.len();
+        self.rows += 1;
         self.inner.delete(key);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.size == 0
+        self.rows == 0
+    }
+
+    /// What it takes in a memtable, roughly.
+    pub(crate) fn memory(&self) -> usize {
+        self.size + self.rows * ROW_OVERHEAD
     }
 }
 
@@ -40,6 +53,8 @@ pub(crate) fn write(change: &Move, batch: &mut Batch) {
     owned_row(before, after, batch, dedup_row);
     owned_row(before, after, batch, wait_row);
     owned_row(before, after, batch, payload_row);
+    owned_row(before, after, batch, dead_row);
+    history_rows(change, batch);
 }
 
 /// The record and the index row that points at it.
@@ -77,6 +92,7 @@ fn same_record(a: &Job, b: &Job) -> bool {
         && a.cancel_requested == b.cancel_requested
         && a.signal_key == b.signal_key
         && a.woken == b.woken
+        && a.history == b.history
         && pending(&a.state)
         && pending(&b.state)
 }
@@ -114,6 +130,12 @@ fn wait_row(job: &Job) -> Row {
     Some((keys::wait(job.queue(), key), Bytes::copy_from_slice(job.id().as_bytes())))
 }
 
+fn dead_row(job: &Job) -> Row {
+    let State::Dead { failed_at } = job.state else { return None };
+    let key = keys::dead_by_time(job.queue(), failed_at, job.body.order);
+    Some((key, Bytes::copy_from_slice(job.id().as_bytes())))
+}
+
 /// A large payload's row is written once and goes with the job; a side without the bytes at hand never rewrites it.
 fn payload_row(job: &Job) -> Row {
     match &job.body.payload {
@@ -121,6 +143,25 @@ fn payload_row(job: &Job) -> Row {
         Payload::Apart { bytes, .. } => {
             Some((keys::payload(job.queue(), job.place()), bytes.clone().unwrap_or_default()))
         }
+    }
+}
+
+/// The new entry of a job's history displaces the oldest one; with the job go all of them.
+fn history_rows(change: &Move, batch: &mut Batch) {
+    match (&change.before, &change.after, &change.entry) {
+        (_, Some(after), Some(entry)) => {
+            let (order, number) = (after.body.order, after.history.saturating_sub(1));
+            batch.put(keys::history(order, number), history::encode(entry));
+            if let Some(oldest) = number.checked_sub(KEPT) {
+                batch.delete(&keys::history(order, oldest));
+            }
+        }
+        (Some(before), None, _) => {
+            for number in before.history.saturating_sub(KEPT)..before.history {
+                batch.delete(&keys::history(before.body.order, number));
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,8 +1,9 @@
 //! From a stored job to the record that callers see.
 
 use crate::error::{Error, Result};
+use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Job, Payload, State};
-use crate::record::{JobRecord, JobStatus};
+use crate::record::{JobAttempt, JobRecord, JobStatus};
 use crate::store::record::decode_headers;
 
 /// Shapes a job. A payload whose bytes are not at hand shows empty.
@@ -51,6 +52,17 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         }
     }
     Ok(record)
+}
+
+/// Shapes an entry of a job's history.
+pub(crate) fn attempt(entry: Entry) -> JobAttempt {
+    JobAttempt {
+        attempt: entry.attempt,
+        claimed_at: entry.claimed_at,
+        recorded_at: entry.recorded_at,
+        outcome: entry.outcome,
+        error: entry.error.map(|error| error.as_ref().to_owned()),
+    }
 }
 
 /// Shapes a job for a listing: a payload that has a row of its own is left out, at hand or not.

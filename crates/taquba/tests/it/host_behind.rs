@@ -45,3 +45,26 @@ async fn a_host_an_hour_behind_opens_what_others_left_and_writes_tables_too() {
         audit(&bytes, "store", Some(!crashes)).await;
     }
 }
+
+/// Each opening writes tables of the log it replays. An owner that dies at once, again and again, leaves more of them
+/// than anybody compacts; the next opening must not wait for that.
+#[tokio::test]
+async fn owners_that_die_at_once_again_and_again_leave_a_store_that_opens() {
+    let bytes = Arc::new(InMemory::new());
+    let mut expected = 0;
+    for life in 0..30 {
+        let knobs = Knobs { memtable_bytes: Some(1_000), ..Knobs::default() };
+        let options = OpenOptions { knobs, ..OpenOptions::default() };
+        let open = Queue::open_with_options(bytes.clone(), "store", options);
+        let queue = within("open", open).await.unwrap_or_else(|e| panic!("life {life}: {e}"));
+        for _ in 0..3 {
+            within("enqueue", queue.enqueue("q", vec![b'p'; 700])).await.unwrap();
+            expected += 1;
+        }
+        let stats = queue.view().stats("q").await.unwrap();
+        assert_eq!(stats.pending, expected, "life {life}");
+        let closed = queue.closed();
+        drop(queue);
+        within("the end", closed).await;
+    }
+}

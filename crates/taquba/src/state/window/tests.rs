@@ -24,6 +24,7 @@ fn job(order: u64) -> Arc<Job> {
         cancel_requested: false,
         signal_key: None,
         woken: None,
+        history: 0,
         state: State::Pending,
     })
 }

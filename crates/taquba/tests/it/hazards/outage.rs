@@ -39,3 +39,43 @@ async fn a_request_without_an_answer_is_given_up_and_sent_again() {
     bucket.release();
     within(Duration::from_secs(9), "the answer", call).await.unwrap().unwrap();
 }
+
+/// Tables that do not get through fill the store's memory. New work waits outside before the store takes no more, so
+/// what is claimed can still be settled and falls due on time.
+#[tokio::test(start_paused = true)]
+async fn tables_that_do_not_get_through_hold_up_new_work_and_nothing_else() {
+    let bucket = Bucket::new();
+    let memtable = 64 * 1_024;
+    let options = OpenOptions {
+        knobs: taquba::Knobs { memtable_bytes: Some(memtable), ..taquba::Knobs::default() },
+        call_timeout: Duration::from_secs(5),
+        ..OpenOptions::default()
+    };
+    let queue = open(&bucket, options).await;
+    for _ in 0..40 {
+        queue.enqueue("q", b"work".to_vec()).await.unwrap();
+    }
+    let claims = queue.claim_batch("q", 40, Duration::from_secs(3_600)).await.unwrap();
+    assert_eq!(claims.len(), 40);
+
+    bucket.hold(OTHER);
+    let mut taken = 0;
+    let refused = loop {
+        match queue.enqueue("q", vec![0; 1_024]).await {
+            Ok(_) => taken += 1,
+            Err(refused) => break refused,
+        }
+        assert!(taken < 4 * memtable / 1_024, "nothing holds new work up");
+    };
+    assert!(matches!(refused, taquba::Error::NotConfirmed { .. }), "{refused}");
+    assert!(taken > memtable / 1_024, "held up after {taken} jobs already");
+    for claim in &claims {
+        queue.ack(claim).await.unwrap();
+    }
+
+    bucket.release();
+    queue.enqueue("q", b"after".to_vec()).await.unwrap();
+    let stats = queue.view().stats("q").await.unwrap();
+    // The refused one was never accepted.
+    assert_eq!((stats.pending, stats.done), (taken as i64 + 1, 40));
+}

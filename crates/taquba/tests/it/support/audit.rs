@@ -27,6 +27,7 @@ struct Record {
     dedup: Option<Vec<u8>>,
     signal_key: Option<Vec<u8>>,
     apart: bool,
+    history: u64,
 }
 
 struct Decoder<'a>(&'a [u8]);
@@ -70,7 +71,15 @@ fn record(value: &[u8]) -> Record {
     let mut text = |flag: u64| (flags & flag != 0).then(|| d.bytes());
     let _error = text(1);
     let (dedup, signal_key) = (text(2), text(8));
-    Record { state, at, order, priority, id, queue, dedup, signal_key, apart: flags & 64 != 0 }
+    if flags & 16 != 0 {
+        d.number();
+    }
+    if flags & 32 != 0 {
+        d.bytes();
+    }
+    let history = if flags & 256 != 0 { d.number() } else { 0 };
+    let apart = flags & 64 != 0;
+    Record { state, at, order, priority, id, queue, dedup, signal_key, apart, history }
 }
 
 fn in_queue(space: u8, queue: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -151,6 +160,14 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         assert!(orders.insert(record.order), "order number {} twice", record.order);
         let other = index.insert([b"I", &record.id[..]].concat(), key.clone());
         assert_eq!(other, None, "two records of one job");
+        for entry in record.history.saturating_sub(100)..record.history {
+            let entry = u32::try_from(entry).unwrap().to_be_bytes();
+            others.insert([b"H", &record.order.to_be_bytes()[..], &entry].concat());
+        }
+        if record.state == 3 {
+            let timed = [record.at.to_be_bytes(), record.order.to_be_bytes()].concat();
+            others.insert(in_queue(b'Y', &record.queue, &timed));
+        }
         if record.apart {
             others.insert(placed(b'B', &record));
         }
@@ -175,8 +192,12 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let shown: BTreeMap<_, _> = space(b'I').map(|(k, v)| (k.clone(), v.clone())).collect();
     assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
     assert_eq!(shown, index, "where the index rows point");
-    let shown = rows.keys().filter(|key| b"BUW".contains(&key[0]));
-    assert_eq!(show(shown), show(others.iter()), "payload, dedup and wait rows");
+    let shown = rows.keys().filter(|key| b"BHUWY".contains(&key[0]));
+    assert_eq!(
+        show(shown),
+        show(others.iter()),
+        "payload, history, dedup, wait and dead-by-time rows"
+    );
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");
     }
@@ -215,6 +236,8 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
     let mark = match record.state {
         0 if !held => in_queue(b'L', &record.queue, &record.priority.to_be_bytes()),
         1 => b"Mlow-scheduled".to_vec(),
+        2 => in_queue(b'R', &record.queue, b"D"),
+        3 => in_queue(b'R', &record.queue, b"X"),
         _ => return,
     };
     let position = if record.state == 0 { record.order } else { record.at };
@@ -222,7 +245,7 @@ fn check_low(rows: &Rows, record: &Record, held: bool) {
     match low {
         Some(low) => assert!(low <= position, "a mark at {low} above a job at {position}"),
         // Without a mark of their own, scheduled jobs are looked for from the start.
-        None => assert_eq!(record.state, 1, "a band with a live job has no mark"),
+        None => assert_eq!(record.state, 1, "a live or kept job has no mark"),
     }
 }
 

@@ -22,11 +22,12 @@ pub(crate) fn naive(now: u64) -> Naive {
         base.clone(),
         base.clone()
             .retry_backoff_base(Duration::ZERO)
-            .keep_done_jobs(Duration::from_secs(3_600))
+            .keep_done_jobs(Duration::from_secs(30))
             .max_attempts(2_u32),
         base.retry_backoff_base(Duration::from_secs(2))
             .retry_backoff_max(Duration::from_secs(5))
             .default_priority(PRIORITY_HIGH)
+            .dead_retention(Duration::from_secs(20))
             .max_attempts(4_u32),
     ];
     Naive::new(now, QUEUES.iter().map(ToString::to_string).zip(configs).collect())

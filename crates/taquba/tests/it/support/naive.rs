@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use taquba::{
-    CancelOutcome, EnqueueRequest, EnqueueResult, JobRecord, JobStatus, MAX_KV_VALUE_SIZE,
-    NackOutcome, QueueConfig, QueueName, SettlementEffects, SignalDelivery, WakeOutcome,
+    AttemptOutcome, CancelOutcome, EnqueueRequest, EnqueueResult, JobAttempt, JobRecord, JobStatus,
+    MAX_KV_VALUE_SIZE, NackOutcome, QueueConfig, QueueName, SettlementEffects, SignalDelivery,
+    WakeOutcome,
 };
 
 use super::op::{Answer, Op};
@@ -19,6 +20,20 @@ pub(crate) struct Job {
     pub(crate) order: u64,
     pub(crate) signal_key: Option<String>,
     pub(crate) claim: Option<Held>,
+    pub(crate) history: Vec<JobAttempt>,
+}
+
+impl Job {
+    /// An attempt ended, or the job came back from the dead.
+    fn record(&mut self, now: u64, outcome: AttemptOutcome, error: Option<&str>) {
+        self.history.push(JobAttempt {
+            attempt: self.record.attempts,
+            claimed_at: self.record.claimed_at,
+            recorded_at: now,
+            outcome,
+            error: error.map(str::to_owned),
+        });
+    }
 }
 
 /// What a claim adds.
@@ -301,7 +316,13 @@ impl Naive {
             woken_at: wake.is_some().then_some(self.now),
             wake_payload: wake,
         };
-        self.jobs.push(Job { record, order: self.orders, signal_key, claim: None });
+        self.jobs.push(Job {
+            record,
+            order: self.orders,
+            signal_key,
+            claim: None,
+            history: Vec::new(),
+        });
         Ok(EnqueueResult::New(id))
     }
 
@@ -347,6 +368,7 @@ impl Naive {
         if self.config(&queue).keep_done_jobs.is_none() {
             self.jobs.retain(|job| job.record.id != id);
         } else {
+            self.job_mut(id).unwrap().record(now, AttemptOutcome::Completed, None);
             let job = self.end_claim(id);
             job.record.status = JobStatus::Done;
             job.record.completed_at = Some(now);
@@ -369,6 +391,7 @@ impl Naive {
             delay = (delay * 2).min(config.retry_backoff_max);
         }
         let delay = ms(delay.min(config.retry_backoff_max));
+        self.job_mut(id).unwrap().record(now, AttemptOutcome::Retried, Some(error));
         let job = self.end_claim(id);
         job.record.last_error = Some(error.to_owned());
         if delay == 0 {
@@ -381,6 +404,7 @@ impl Naive {
 
     fn die(&mut self, id: &str, error: &str) {
         let now = self.now;
+        self.job_mut(id).unwrap().record(now, AttemptOutcome::DeadLettered, Some(error));
         let job = self.end_claim(id);
         job.record.status = JobStatus::Dead;
         job.record.failed_at = Some(now);
@@ -463,9 +487,11 @@ impl Naive {
     }
 
     fn requeue(&mut self, id: &str) -> Result<Answer, Refused> {
+        let now = self.now;
         let job = self.job_mut(id).ok_or_else(|| "job not found".to_owned())?;
         let state = match job.record.status {
             JobStatus::Dead => {
+                job.record(now, AttemptOutcome::Requeued, None);
                 job.record.status = JobStatus::Pending;
                 job.record.attempts = 0;
                 job.record.last_error = None;
@@ -491,11 +517,22 @@ impl Naive {
             if self.job(&id).unwrap().record.is_last_attempt() {
                 self.die(&id, "lease expired");
             } else {
+                let error = "lease expired";
+                self.job_mut(&id).unwrap().record(now, AttemptOutcome::LeaseExpired, Some(error));
                 let job = self.end_claim(&id);
                 job.record.status = JobStatus::Pending;
                 job.record.last_error = Some("lease expired".to_owned());
             }
         }
+        let configs = self.configs.clone();
+        self.jobs.retain(|job| {
+            let config = configs.get(job.record.queue.as_str()).cloned().unwrap_or_default();
+            let over = |at: Option<u64>, keep: Option<Duration>| {
+                at.zip(keep).is_some_and(|(at, keep)| at + ms(keep) <= now)
+            };
+            !over(job.record.completed_at, config.keep_done_jobs)
+                && !over(job.record.failed_at, config.dead_retention)
+        });
         for job in &mut self.jobs {
             if job.record.run_at.is_some_and(|at| at <= now) {
                 job.record.status = JobStatus::Pending;
@@ -517,11 +554,17 @@ impl Naive {
                 continue;
             }
             job.claim = None;
+            let error = "claim interrupted by process exit";
+            let outcome = match job.record.is_last_attempt() {
+                true => AttemptOutcome::DeadLettered,
+                false => AttemptOutcome::Interrupted,
+            };
+            job.record(self.now, outcome, Some(error));
             job.record.claimed_at = None;
             if job.record.is_last_attempt() {
                 job.record.status = JobStatus::Dead;
                 job.record.failed_at = Some(self.now);
-                job.record.last_error = Some("claim interrupted by process exit".to_owned());
+                job.record.last_error = Some(error.to_owned());
             } else {
                 job.record.status = JobStatus::Pending;
             }

@@ -223,6 +223,8 @@ impl Real {
         for id in known_ids {
             let expected = naive.job(id).map(|job| job.record.clone());
             assert_eq!(view.get_job(id).await.unwrap(), expected, "a reader's job {id}");
+            let expected = naive.job(id).map(|job| job.history.clone()).unwrap_or_default();
+            assert_eq!(view.attempt_history(id).await.unwrap(), expected, "history of {id}");
         }
         for (key, value) in &naive.kv {
             assert_eq!(view.kv_get(key).await.unwrap().as_deref(), Some(value.as_slice()));
@@ -281,6 +283,9 @@ impl Real {
             if shown != expected {
                 differ(&format!("job {id}"), brief(&shown), brief(&expected));
             }
+            let shown = view.attempt_history(id).await.unwrap();
+            let expected = naive.job(id).map(|job| job.history.clone()).unwrap_or_default();
+            differ(&format!("history of {id}"), format!("{shown:#?}"), format!("{expected:#?}"));
         }
         let rows = view.kv_scan(b"", .., naive.kv.len() + 1 + rng.index(8)).await.unwrap();
         let shown: Vec<_> = rows.entries.iter().map(|(k, v)| (k.clone(), v.to_vec())).collect();
