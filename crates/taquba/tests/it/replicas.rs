@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use taquba::Queue;
 
+use crate::support::now;
 use crate::support::program::Program;
 
 const SILENCE_MS: &str = "800";
@@ -132,14 +133,14 @@ async fn three_replicas_killed_in_turn_work_one_at_a_time_and_lose_nothing() {
         replicas.works_on(10);
         let owner = replicas.owner();
         let mut program = replicas.running.remove(&owner).unwrap();
-        let began = Instant::now();
+        let began = now();
         match how {
             "close" => program.end_input(),
             how => program.signal(how),
         }
         drop(program);
         let next = replicas.until("owns the store");
-        println!("{how}: {owner} is gone, {next} has the store after {:?}", began.elapsed());
+        println!("{how}: {owner} is gone, {next} has the store after {:?}", now() - began);
         assert_ne!(next, owner);
         replicas.start();
     }
