@@ -5,7 +5,8 @@
 //! the last two in a loop. Effects ([`SettlementEffects`]) commit with a settlement; [`Queue::decide`] reads and writes
 //! in one commit. What has survived when a call returns is said on each call.
 //!
-//! One process owns a path at a time: who opens it last. See [`CloseReason::Fenced`].
+//! One process owns a path at a time: who opens it last ([`CloseReason::Fenced`]), or whose turn it is
+//! ([`Takeover::WhenSilent`]). Others read beside it ([`QueueReader`]).
 
 mod clock;
 mod config;
