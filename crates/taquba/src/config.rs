@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::PRIORITY_NORMAL;
 use crate::object_store::ObjectStore;
+use crate::retry::RetryPolicy;
 
 /// Payloads strictly larger than this go to an object of their own (256 KiB).
 pub const DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD: usize = 262_144;
@@ -38,7 +39,14 @@ pub struct QueueConfig {
     pub retry_backoff_base: Duration,
     /// Longest delay before a retry. Default 300 s.
     pub retry_backoff_max: Duration,
-    /// How long the record of a completed job is kept; `None` (default) deletes it with the ack.
+    /// How long failed jobs wait; `None` (default): doubling from [`retry_backoff_base`](Self::retry_backoff_base) up to
+    /// [`retry_backoff_max`](Self::retry_backoff_max).
+    pub retry: Option<RetryPolicy>,
+    /// Longest run time of one attempt in the worker loops; then its token fires and the attempt fails. `None`
+    /// (default): the loop's own limit, an hour unless it says otherwise.
+    pub max_run: Option<Duration>,
+    /// How long the record of a completed job is kept; `None` (default) deletes it with the ack, and leaves records that
+    /// an earlier configuration kept where they are.
     pub keep_done_jobs: Option<Duration>,
     /// How long dead jobs are kept; `None` keeps them for ever. Default 7 days.
     pub dead_retention: Option<Duration>,
@@ -52,6 +60,8 @@ impl Default for QueueConfig {
             default_priority: PRIORITY_NORMAL,
             retry_backoff_base: Duration::from_secs(1),
             retry_backoff_max: Duration::from_secs(300),
+            retry: None,
+            max_run: None,
             keep_done_jobs: None,
             dead_retention: Some(Duration::from_secs(7 * 24 * 3_600)),
         }
@@ -70,6 +80,10 @@ impl QueueConfig {
         retry_backoff_base: Duration,
         /// Sets [`retry_backoff_max`](Self::retry_backoff_max).
         retry_backoff_max: Duration,
+        /// Sets [`retry`](Self::retry).
+        retry: Option<RetryPolicy>,
+        /// Sets [`max_run`](Self::max_run).
+        max_run: Option<Duration>,
         /// Sets [`keep_done_jobs`](Self::keep_done_jobs).
         keep_done_jobs: Option<Duration>,
         /// Sets [`dead_retention`](Self::dead_retention).
@@ -240,6 +254,13 @@ pub struct EnqueueOptions {
     /// The job waits for a signal of this key until `run_at`, its timeout. A signal already buffered for the key is
     /// consumed at once. At most 256 bytes, scoped to the queue; one waiting job per key.
     pub signal_key: Option<String>,
+    /// How long it waits after a failed attempt, instead of what its queue says.
+    pub retry: Option<RetryPolicy>,
+    /// Longest run time of one attempt in the worker loops, instead of what its queue says.
+    pub max_run: Option<Duration>,
+    /// No attempt starts at this time or later: still waiting then, the job is dead-lettered with the error `expired`. An
+    /// attempt that runs goes on, and may complete it.
+    pub expire_at: Option<SystemTime>,
 }
 
 impl EnqueueOptions {
@@ -250,6 +271,12 @@ impl EnqueueOptions {
         priority: Option<u32>,
         /// Sets [`run_at`](Self::run_at).
         run_at: Option<SystemTime>,
+        /// Sets [`retry`](Self::retry).
+        retry: Option<RetryPolicy>,
+        /// Sets [`max_run`](Self::max_run).
+        max_run: Option<Duration>,
+        /// Sets [`expire_at`](Self::expire_at).
+        expire_at: Option<SystemTime>,
         /// Sets [`headers`](Self::headers), replacing earlier ones.
         headers: HashMap<String, String>,
     }

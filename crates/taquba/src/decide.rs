@@ -114,6 +114,11 @@ impl Changes {
         self.verdict = Some(Verdict::Ack);
     }
 
+    /// Sets what the settled job came to: see [`SettlementEffects::result`].
+    pub fn result(&mut self, result: impl Into<Vec<u8>>) {
+        self.effects.result = Some(result.into());
+    }
+
     /// Fails the settled job's attempt: retried with backoff, or dead-lettered when out of attempts.
     pub fn nack(&mut self, error: impl Into<String>) {
         self.verdict = Some(Verdict::Nack(error.into()));
@@ -158,5 +163,6 @@ impl Changes {
         self.effects.enqueues.extend(effects.enqueues);
         self.effects.kv_writes.extend(effects.kv_writes);
         self.effects.kv_deletes.extend(effects.kv_deletes);
+        self.effects.result = effects.result.or(self.effects.result.take());
     }
 }

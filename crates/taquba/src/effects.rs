@@ -24,6 +24,10 @@ pub struct SettlementEffects {
     pub kv_writes: HashMap<Vec<u8>, Vec<u8>>,
     /// KV rows to delete.
     pub kv_deletes: Vec<Vec<u8>>,
+    /// What the job came to, when the settlement completes it: kept with its record for the queue's retention
+    /// ([`QueueConfig::keep_done_jobs`](crate::QueueConfig::keep_done_jobs)), and given to who waits for its completion,
+    /// kept or not. Part of no other commit.
+    pub result: Option<Vec<u8>>,
 }
 
 impl SettlementEffects {
@@ -59,6 +63,13 @@ impl SettlementEffects {
     #[must_use]
     pub fn kv_deletes(mut self, deletes: Vec<Vec<u8>>) -> Self {
         self.kv_deletes = deletes;
+        self
+    }
+
+    /// Sets what the job came to.
+    #[must_use]
+    pub fn result(mut self, result: impl Into<Vec<u8>>) -> Self {
+        self.result = Some(result.into());
         self
     }
 

@@ -22,6 +22,7 @@ mod name;
 mod queue;
 mod reader;
 mod record;
+mod retry;
 mod state;
 mod store;
 mod url;
@@ -50,6 +51,7 @@ pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobRecord, JobStatus,
     NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
 };
+pub use retry::RetryPolicy;
 pub use url::open_url;
 pub use worker::{
     ClaimHandler, FailWith, PermanentFailure, Settlement, Worker, WorkerError, WorkerHandle,

@@ -63,6 +63,13 @@ pub struct JobRecord {
     pub woken_at: Option<u64>,
     /// What that wake or signal carried.
     pub wake_payload: Option<Vec<u8>>,
+    /// Longest run time of one attempt, when the job has one of its own.
+    pub max_run: Option<std::time::Duration>,
+    /// No attempt starts at this time or later.
+    pub expire_at: Option<u64>,
+    /// What the worker left with its acknowledgement
+    /// ([`SettlementEffects::result`](crate::SettlementEffects::result)); only when done.
+    pub result: Option<Vec<u8>>,
 }
 
 impl JobRecord {

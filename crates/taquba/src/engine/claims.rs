@@ -92,13 +92,17 @@ impl Engine {
                     self.apply(change, Ready::WhenDurable, round);
                     self.tell_death(&job, round);
                 }
+                // Its time is over, though nobody has looked yet.
+                Front::Job(job) if job.expires_at().is_some_and(|at| at <= round.stamp.now_ms) => {
+                    self.expire_waiting(&job, round);
+                }
                 Front::Job(job) => {
                     // A job that was there when the last process died may be what killed it: its attempt is durable
                     // before its handler starts, once.
                     let suspect = self.after_crash && job.epoch != self.mark.epoch;
                     let wait = suspect || !self.ownership.is_fresh();
-                    // A claim that releases a dedup key writes that release, so it is stored with it.
-                    let hold_back = !wait && job.dedup.is_none();
+                    // A claim that gives up a dedup key, or an expiry, writes that, so it is stored with it.
+                    let hold_back = !wait && job.dedup.is_none() && job.expires_at().is_none();
                     return match self.claim(&job, lease_ms, hold_back, round) {
                         Some(grant) => Try::Granted(grant, wait),
                         None => Try::Nothing,

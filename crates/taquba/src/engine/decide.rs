@@ -74,7 +74,7 @@ impl Engine {
                 Some(answer) => answer,
                 None => return,
             },
-            Op::Sweep(sweep) => return self.forget(sweep, found, round),
+            Op::Sweep(sweep) => return self.end_due(sweep, found, round),
             Op::Release { claim } => {
                 self.release(claim, found, round);
                 return;
@@ -147,7 +147,8 @@ impl Engine {
         round: &mut Round,
     ) -> Result<NackOutcome> {
         let job = self.claims.get(claim).cloned().ok_or(Error::ClaimLost)?;
-        let change = self.settlement(&job, verdict, round);
+        let result = effects.result.clone();
+        let change = self.settlement(&job, verdict, result, round);
         let failed = matches!(verdict, Verdict::Nack(_) | Verdict::Refused(_));
         if failed && change.ending.is_none() {
             self.apply(change, Ready::WhenDurable, round);
@@ -161,16 +162,22 @@ impl Engine {
         Ok(NackOutcome::DeadLettered(self.commit(plan, round)))
     }
 
-    fn settlement(&self, job: &Arc<Job>, verdict: &Verdict, round: &Round) -> Move {
+    fn settlement(
+        &self,
+        job: &Arc<Job>,
+        verdict: &Verdict,
+        result: Option<Bytes>,
+        round: &Round,
+    ) -> Move {
         let queue = job.queue();
         match verdict {
             Verdict::Ack => {
                 let keep = self.shared.configs.of(queue).keep_done_jobs.is_some();
-                settle::ack(job, keep, round.stamp)
+                settle::ack(job, keep, result, round.stamp)
             }
             Verdict::Nack(error) | Verdict::Refused(error) => {
-                let backoff = self.shared.configs.backoff(queue);
-                settle::nack(job, clip_error(error), backoff, round.stamp)
+                let retry = self.shared.configs.retry(queue);
+                settle::nack(job, clip_error(error), &retry, round.stamp)
             }
             Verdict::DeadLetter(reason) => {
                 settle::dead_letter(job, clip_error(reason), round.stamp)
@@ -396,7 +403,8 @@ impl Engine {
         let settled = match (claim, &changes.verdict) {
             (Some(claim), Some(verdict)) => {
                 let job = self.claims.get(claim).cloned().ok_or(Error::ClaimLost)?;
-                Some(self.settlement(&job, verdict, round))
+                let result = changes.effects.result.clone().map(Bytes::from);
+                Some(self.settlement(&job, verdict, result, round))
             }
             (Some(_), None) => return Err(Error::Undecided),
             (None, _) => None,

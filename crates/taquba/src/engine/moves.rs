@@ -6,11 +6,11 @@ use super::Engine;
 use super::request::answer;
 use super::round::Round;
 use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::term::runs;
 use crate::lifecycle::{Ending, Move, settle};
 use crate::record::WaitOutcome;
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Key;
-use crate::state::retention;
 use crate::state::window::Entry;
 use crate::store::{rows, shape};
 
@@ -44,6 +44,7 @@ impl Engine {
             self.leave(before, goes_on_held);
         }
         let claim = change.after.as_ref().and_then(|after| {
+            self.shelve(after);
             let before = change.before.as_ref();
             self.enter(before, after, ready, round)
         });
@@ -135,16 +136,13 @@ impl Engine {
                 self.ownership.set_held(self.claims.len());
                 Some(claim)
             }
-            State::Done { .. } | State::Dead { .. } => {
-                self.keep(after);
-                None
-            }
+            State::Done { .. } | State::Dead { .. } => None,
         }
     }
 
-    /// A job came to be kept for its queue's retention.
-    fn keep(&mut self, job: &Job) {
-        let Some((kind, at)) = retention::ended(job) else { return };
+    /// A job's time began to run: that of its queue's retention, or until it expires.
+    fn shelve(&mut self, job: &Job) {
+        let Some((kind, at)) = runs(job) else { return };
         let (queue, configs) = (job.queue().clone(), &self.shared.configs);
         self.retention.insert((queue.clone(), kind), at, || configs.keep_ms(&queue, kind));
     }
@@ -157,7 +155,7 @@ impl Engine {
         };
         let last = match (&change.after, ending) {
             (Some(after), _) => after.as_ref().clone(),
-            (None, Ending::Completed) => settle::completed(job, round.stamp),
+            (None, Ending::Completed) => settle::completed(job, change.result.clone(), round.stamp),
             (None, _) => job.as_ref().clone(),
         };
         for (_, reply) in watchers {

@@ -22,12 +22,12 @@ use crate::env;
 use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
+use crate::lifecycle::term::Kind;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
-use crate::state::retention::Kind;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Store};
@@ -91,8 +91,7 @@ async fn take(
     let (demand, demanded) = watch::channel(Demand::default());
     let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, options);
     engine.queues = found.queues;
-    for (queue, dead, low) in found.kept {
-        let kind = if dead { Kind::Dead } else { Kind::Done };
+    for (queue, kind, low) in found.kept {
         let keep_ms = shared.configs.keep_ms(&queue, kind);
         engine.retention.restore((queue, kind), low, keep_ms);
     }
@@ -132,8 +131,8 @@ struct Found {
     low_scheduled: u64,
     queues: Queues,
     any_scheduled: bool,
-    /// Which queues keep completed or (`true`) dead jobs, and since when at the earliest.
-    kept: Vec<(QueueName, bool, u64)>,
+    /// Which queues have jobs whose time runs, and from when at the earliest.
+    kept: Vec<(QueueName, Kind, u64)>,
     claimed: Vec<Job>,
     /// Claim rows whose job is gone.
     stray_claims: Vec<u32>,
@@ -202,15 +201,15 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// Since when queues keep completed and dead jobs.
+/// From when on queues have jobs whose time runs.
 async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
     let range = (Bound::Included(vec![keys::KEPT_LOW]), Some(vec![keys::KEPT_LOW + 1]));
     let mut scan = at.scan(range.0, range.1).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
         let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
-        if let Some(dead) = keys::kept_low_dead(queue, &row.key) {
-            found.kept.push((QueueName::new(queue)?, dead, low));
+        if let Some(kind) = keys::kept_low_kind(queue, &row.key) {
+            found.kept.push((QueueName::new(queue)?, kind, low));
         }
     }
     Ok(())

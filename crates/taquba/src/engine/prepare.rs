@@ -1,19 +1,22 @@
 //! From what a caller gives to what the loop needs: checked against every cap, defaults filled in, bytes encoded.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
 
 use super::request::Prepared;
 use crate::config::{EnqueueOptions, OpenOptions, QueueConfig};
 use crate::effects::SettlementEffects;
 use crate::error::{Error, Result};
 use crate::lifecycle::admit::NewJob;
-use crate::lifecycle::job::Payload;
-use crate::lifecycle::settle::Backoff;
+use crate::lifecycle::job::{Payload, Rules};
+use crate::lifecycle::term::Kind;
 use crate::limits;
 use crate::name::QueueName;
-use crate::state::retention::Kind;
+use crate::retry::{Delays, MAX_DELAYS, RetryPolicy};
 use crate::store::keys;
 use crate::store::record::encode_headers;
 
@@ -48,6 +51,7 @@ impl Configs {
                     reason: "must not be zero",
                 });
             }
+            check_retry(config.retry.as_ref())?;
         }
         Ok(Self {
             default: options.default_queue_config.clone(),
@@ -60,20 +64,21 @@ impl Configs {
     }
 
     /// How long failed jobs of a queue wait.
-    pub(crate) fn backoff(&self, queue: &str) -> Backoff {
+    pub(crate) fn retry(&self, queue: &str) -> Cow<'_, RetryPolicy> {
         let config = self.of(queue);
-        Backoff {
-            base_ms: millis(config.retry_backoff_base),
-            max_ms: millis(config.retry_backoff_max),
-        }
+        let doubling =
+            || RetryPolicy::exponential(config.retry_backoff_base, config.retry_backoff_max);
+        config.retry.as_ref().map_or_else(|| Cow::Owned(doubling()), Cow::Borrowed)
     }
 
-    /// How long a queue keeps jobs that ended, in milliseconds; `None`: until further notice.
+    /// How long after its time a job of a kind is over, in milliseconds; `None`: not until further notice.
     pub(crate) fn keep_ms(&self, queue: &str, kind: Kind) -> Option<u64> {
         let config = self.of(queue);
         match kind {
             Kind::Done => config.keep_done_jobs.map(millis),
             Kind::Dead => config.dead_retention.map(millis),
+            // What waits is over at the very time.
+            Kind::Expiring => Some(0),
         }
     }
 
@@ -109,6 +114,12 @@ impl Configs {
         } else {
             Payload::Apart { size: size as u64, bytes: Some(payload.into()) }
         };
+        check_retry(options.retry.as_ref())?;
+        let rules = Rules {
+            retry: options.retry,
+            max_run_ms: options.max_run.map(millis),
+            expire_at: options.expire_at.map(epoch_ms),
+        };
         Ok(NewJob {
             queue: name,
             priority: options.priority.unwrap_or(config.default_priority),
@@ -120,15 +131,16 @@ impl Configs {
             id_issued: false,
             headers: encode_headers(options.headers.iter()),
             payload,
+            rules,
         })
     }
 
     /// Prepares an effects set.
     pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
-        let SettlementEffects { enqueues, kv_writes, kv_deletes } = effects;
+        let SettlementEffects { enqueues, kv_writes, kv_deletes, result } = effects;
         let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
         limits::check("effects entries", entries, limits::MAX_EFFECTS)?;
-        let mut prepared = Prepared::default();
+        let mut prepared = Prepared { result: result.map(Bytes::from), ..Prepared::default() };
         for request in enqueues {
             prepared.jobs.push(self.job(&request.queue, request.payload, request.options)?);
         }
@@ -150,12 +162,19 @@ impl Configs {
     }
 }
 
+fn check_retry(retry: Option<&RetryPolicy>) -> Result<()> {
+    match retry.map(|retry| &retry.delays) {
+        Some(Delays::List(delays)) => limits::check("retry delays", delays.len(), MAX_DELAYS),
+        _ => Ok(()),
+    }
+}
+
 /// The bytes that a prepared set brings into memory.
 pub(crate) fn size_of(prepared: &Prepared) -> usize {
     let jobs: usize = prepared.jobs.iter().map(job_size).sum();
     let kv: usize =
         prepared.kv.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
-    jobs + kv
+    jobs + kv + prepared.result.as_ref().map_or(0, Bytes::len)
 }
 
 /// The bytes that a new job brings into memory.

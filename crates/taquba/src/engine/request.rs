@@ -50,6 +50,8 @@ pub(crate) type KvChanges = Vec<(Bytes, Option<Bytes>)>;
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) kv: KvChanges,
+    /// What a completed job came to.
+    pub(crate) result: Option<Bytes>,
 }
 
 /// What a caller wants, with where its answer goes.

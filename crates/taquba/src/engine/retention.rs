@@ -1,17 +1,22 @@
-//! Forgetting kept jobs whose time is over: a look at the oldest rows outside the loop, a page at a time, then one
-//! command that holds the jobs' keys and reads them again. A dead job that was brought back meanwhile is left alone.
+//! Jobs whose time is over: kept ones are forgotten, waiting ones that expired are dead. A look at the oldest rows outside
+//! the loop, a page at a time, then one command that holds the jobs' keys and reads them again: what was brought back or
+//! claimed meanwhile is left alone.
+
+use std::sync::Arc;
 
 use super::Engine;
 use super::found::Found;
+use super::moves::Ready;
 use super::request::{Command, Op, Request};
 use super::round::Round;
 use crate::error::{Error, Result};
-use crate::lifecycle::job::JobId;
+use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::term::{Kind, runs};
 use crate::lifecycle::wait;
-use crate::state::retention::{Kind, Shelf, ended};
+use crate::state::retention::Shelf;
 use crate::store::kept::{self, KeptPage};
 
-/// Jobs that one command forgets, so that ten thousand are a few batches.
+/// Jobs that one command ends, so that ten thousand are a few batches.
 const PAGE_JOBS: usize = 1_024;
 /// Looks that are begun in one round.
 const ROUND_LOOKS: usize = 8;
@@ -20,14 +25,14 @@ const ROUND_LOOKS: usize = 8;
 pub(crate) struct Sweep {
     pub(crate) shelf: Shelf,
     pub(crate) ids: Vec<JobId>,
-    /// Jobs that ended later than this are not due.
+    /// Jobs of a later time are not due.
     pub(crate) until: u64,
-    /// When the first job ended that the look did not take in; `None` when it took all.
+    /// The time of the first job that the look did not take in; `None` when it took all.
     pub(crate) next: Option<u64>,
 }
 
 impl Engine {
-    /// Begins to look for kept jobs whose time is over.
+    /// Begins to look for jobs whose time is over.
     pub(crate) fn sweep_kept(&mut self, round: &mut Round) {
         for _ in 0..ROUND_LOOKS {
             let Some((shelf, from, until)) = self.retention.begin(round.stamp.now_ms) else {
@@ -36,8 +41,7 @@ impl Engine {
             let max = self.knobs.page_jobs.unwrap_or(PAGE_JOBS);
             let (store, mailbox) = (self.store.clone(), self.shared.mailbox.clone());
             round.scans.push(Box::pin(async move {
-                let page = kept::page(&store, &shelf.0, shelf.1 == Kind::Dead, from, until, max);
-                let page = page.await;
+                let page = kept::page(&store, &shelf.0, shelf.1, from, until, max).await;
                 super::claims::pause_if_failed(&page).await;
                 // If the engine is gone, nobody needs the page.
                 drop(mailbox.send(Request::KeptPage(shelf, until, page)));
@@ -63,23 +67,38 @@ impl Engine {
         }
     }
 
-    /// Forgets what is due of what was found.
-    pub(crate) fn forget(&mut self, sweep: Sweep, found: &Found, round: &mut Round) {
+    /// Ends what is due of what was found.
+    pub(crate) fn end_due(&mut self, sweep: Sweep, found: &Found, round: &mut Round) {
         for id in &sweep.ids {
             let job = self.found_job(id, found);
             let due = job.filter(|job| {
-                ended(job).is_some_and(|(kind, at)| kind == sweep.shelf.1 && at <= sweep.until)
+                runs(job).is_some_and(|(kind, at)| kind == sweep.shelf.1 && at <= sweep.until)
             });
-            if let Some(change) = due.and_then(|job| wait::forget(&job)) {
-                self.apply(change, super::moves::Ready::WhenDurable, round);
+            if let Some(job) = due {
+                match sweep.shelf.1 {
+                    Kind::Done | Kind::Dead => {
+                        if let Some(change) = wait::forget(&job) {
+                            self.apply(change, Ready::WhenDurable, round);
+                        }
+                    }
+                    Kind::Expiring => self.expire_waiting(&job, round),
+                }
             }
         }
         self.retention.finish(sweep.shelf, sweep.next);
     }
 
+    /// A waiting job expired.
+    pub(crate) fn expire_waiting(&mut self, job: &Arc<Job>, round: &mut Round) {
+        if let Some(change) = wait::expire(job, round.stamp) {
+            self.apply(change, Ready::WhenDurable, round);
+            self.tell_death(job, round);
+        }
+    }
+
     /// The jobs could not be looked at; they are at the next occasion.
     pub(crate) fn sweep_failed(&mut self, shelf: Shelf, error: &Error) {
-        tracing::warn!(%error, queue = %shelf.0, "could not forget kept jobs; trying again");
+        tracing::warn!(%error, queue = %shelf.0, "could not end jobs whose time is over; trying again");
         self.retention.abort(shelf);
     }
 }

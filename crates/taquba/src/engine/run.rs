@@ -14,7 +14,6 @@ use crate::env;
 use crate::error::CloseReason;
 use crate::lifecycle::Stamp;
 use crate::state::reserve::Ticket;
-use crate::state::retention::Kind;
 use crate::store::db::{L0_MANY, Progress, fatal};
 use crate::store::{keys, record};
 
@@ -355,7 +354,7 @@ impl Engine {
         }
         self.mark_scheduled(round);
         for ((queue, kind), low) in self.retention.take_moved() {
-            let key = keys::kept_low(&queue, kind == Kind::Dead);
+            let key = keys::kept_low(&queue, kind);
             match low {
                 Some(low) => round.batch.put(key, record::encode_low(low)),
                 None => round.batch.delete(&key),

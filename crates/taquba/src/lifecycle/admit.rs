@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Stamp;
-use super::job::{Body, Job, JobId, Payload, State, Woken};
+use super::job::{Body, Job, JobId, Payload, Rules, State, Woken};
 use crate::name::QueueName;
 
 /// A job as the caller asks for it, its bytes already encoded.
@@ -24,6 +24,7 @@ pub(crate) struct NewJob {
     pub(crate) id_issued: bool,
     pub(crate) headers: Bytes,
     pub(crate) payload: Payload,
+    pub(crate) rules: Rules,
 }
 
 /// What the store says about a job that wants to come in.
@@ -92,6 +93,7 @@ pub(crate) fn admit(
             max_attempts: new.max_attempts.max(1),
             headers: new.headers.clone(),
             payload: new.payload.clone(),
+            rules: new.rules.clone(),
         }),
         attempts: 0,
         epoch: stamp.epoch,
@@ -100,6 +102,7 @@ pub(crate) fn admit(
         cancel_requested: false,
         signal_key: new.signal_key.clone().filter(|_| !used_signal),
         woken,
+        result: None,
         history: 0,
         state,
     };

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::name::QueueName;
+use crate::retry::RetryPolicy;
 
 /// A job's id.
 pub(crate) type JobId = Arc<str>;
 
 /// What never changes in a job's life.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
@@ -22,6 +23,16 @@ pub(crate) struct Body {
     /// The headers, encoded by the caller.
     pub(crate) headers: Bytes,
     pub(crate) payload: Payload,
+    pub(crate) rules: Rules,
+}
+
+/// What is special about this one job; most have nothing of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) max_run_ms: Option<u64>,
+    /// No attempt starts at this time or later.
+    pub(crate) expire_at: Option<u64>,
 }
 
 /// Where a payload's bytes are.
@@ -79,6 +90,8 @@ pub(crate) struct Job {
     /// The signal it waits for while scheduled.
     pub(crate) signal_key: Option<Arc<str>>,
     pub(crate) woken: Option<Woken>,
+    /// What the worker left with its acknowledgement.
+    pub(crate) result: Option<Bytes>,
     /// Entries that its history was ever given.
     pub(crate) history: u32,
     pub(crate) state: State,
@@ -142,6 +155,11 @@ impl Job {
             State::Claimed(hold) => Some(hold),
             _ => None,
         }
+    }
+
+    /// When its wait for an attempt ends for good.
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        if self.is_waiting() { self.body.rules.expire_at } else { None }
     }
 
     pub(crate) fn wants_cancel(&self) -> bool {

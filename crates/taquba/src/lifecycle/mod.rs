@@ -15,9 +15,12 @@ pub(crate) mod admit;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod settle;
+pub(crate) mod term;
 pub(crate) mod wait;
 
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use job::Job;
 
@@ -41,6 +44,8 @@ pub(crate) struct Move {
     pub(crate) ending: Option<Ending>,
     /// What the job's history gains, as the last of the entries that `after` counts.
     pub(crate) entry: Option<history::Entry>,
+    /// What a completed job came to, also when its record is not kept.
+    pub(crate) result: Option<Bytes>,
 }
 
 /// How a job's life ended.
@@ -57,19 +62,25 @@ pub(crate) enum Ending {
 impl Move {
     /// A job that did not exist before.
     pub(crate) fn born(job: Job) -> Self {
-        Self { before: None, after: Some(Arc::new(job)), ending: None, entry: None }
+        Self { before: None, after: Some(Arc::new(job)), ending: None, entry: None, result: None }
     }
 
     /// A job that goes on living.
     pub(crate) fn on(before: &Arc<Job>, after: Job) -> Self {
         let after = Some(Arc::new(after));
-        Self { before: Some(Arc::clone(before)), after, ending: None, entry: None }
+        Self { before: Some(Arc::clone(before)), after, ending: None, entry: None, result: None }
     }
 
     /// A job whose life ends, kept (`after`) or not.
     pub(crate) fn end(before: &Arc<Job>, after: Option<Job>, ending: Ending) -> Self {
         let (before, after) = (Some(Arc::clone(before)), after.map(Arc::new));
-        Self { before, after, ending: Some(ending), entry: None }
+        Self { before, after, ending: Some(ending), entry: None, result: None }
+    }
+
+    /// A kept job is no more, long after its life ended.
+    pub(crate) fn forgotten(before: &Arc<Job>) -> Self {
+        let before = Some(Arc::clone(before));
+        Self { before, after: None, ending: None, entry: None, result: None }
     }
 
     /// The move with an entry in the history of the job that it leaves.

@@ -2,33 +2,21 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::history::Entry;
 use super::job::{Hold, Job, State};
 use super::{Ending, Move, Stamp};
 use crate::record::AttemptOutcome;
-
-/// How long a failed job waits before its next attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backoff {
-    pub(crate) base_ms: u64,
-    pub(crate) max_ms: u64,
-}
-
-impl Backoff {
-    /// The delay after attempt `attempt` (1 is the first): doubling from the base, capped; zero base means none.
-    pub(crate) fn delay_ms(self, attempt: u32) -> u64 {
-        if self.base_ms == 0 {
-            return 0;
-        }
-        let factor = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
-        self.base_ms.saturating_mul(factor).min(self.max_ms)
-    }
-}
+use crate::retry::RetryPolicy;
 
 /// A pending job is taken by a worker. Without a slot the claim is held back.
 pub(crate) fn claim(job: &Arc<Job>, slot: Option<u32>, now_ms: u64) -> Move {
     let hold = Hold { slot, claimed_at: now_ms, cancel_requested: false };
-    Move::on(job, job.with(State::Claimed(hold)))
+    let mut held = job.with(State::Claimed(hold));
+    // Claimed by its id, it waits for its signal no more.
+    held.signal_key = None;
+    Move::on(job, held)
 }
 
 /// A claim that was held back gets its row; `None` when it has one.
@@ -39,19 +27,23 @@ pub(crate) fn store_claim(job: &Arc<Job>, slot: u32) -> Option<Move> {
 }
 
 /// The worker is done with it.
-pub(crate) fn ack(job: &Arc<Job>, keep: bool, stamp: Stamp) -> Move {
+pub(crate) fn ack(job: &Arc<Job>, keep: bool, result: Option<Bytes>, stamp: Stamp) -> Move {
     let entry = Entry::of(job, AttemptOutcome::Completed, None, stamp);
-    Move::end(job, keep.then(|| completed(job, stamp)), Ending::Completed).recorded(entry)
+    let after = keep.then(|| completed(job, result.clone(), stamp));
+    let change = Move { result, ..Move::end(job, after, Ending::Completed) };
+    change.recorded(entry)
 }
 
 /// A claimed job as it is when done, kept or not.
-pub(crate) fn completed(job: &Job, stamp: Stamp) -> Job {
-    ended(job, State::Done { completed_at: stamp.now_ms }, stamp)
+pub(crate) fn completed(job: &Job, result: Option<Bytes>, stamp: Stamp) -> Job {
+    Job { result, ..ended(job, State::Done { completed_at: stamp.now_ms }, stamp) }
 }
 
-/// The attempt failed: wait and try again, or die when out of attempts.
-pub(crate) fn nack(job: &Arc<Job>, error: &str, backoff: Backoff, stamp: Stamp) -> Move {
-    let delay_ms = backoff.delay_ms(job.attempts_shown());
+/// The attempt failed: wait and try again, as the job's own policy says or else its queue's; or die when out of
+/// attempts.
+pub(crate) fn nack(job: &Arc<Job>, error: &str, queues: &RetryPolicy, stamp: Stamp) -> Move {
+    let policy = job.body.rules.retry.as_ref().unwrap_or(queues);
+    let delay_ms = policy.delay_ms(job.attempts_shown(), job.body.order);
     try_again(job, error, delay_ms, AttemptOutcome::Retried, stamp)
 }
 

@@ -41,10 +41,24 @@ pub(crate) fn cancel(job: &Arc<Job>) -> Option<Move> {
     }
 }
 
+/// A waiting job's time is over before an attempt began: it is dead.
+pub(crate) fn expire(job: &Arc<Job>, stamp: Stamp) -> Option<Move> {
+    if !job.is_waiting() {
+        return None;
+    }
+    let error = Arc::from("expired");
+    let entry = Entry::of(job, AttemptOutcome::DeadLettered, Some(&error), stamp);
+    let mut after = job.with(State::Dead { failed_at: stamp.now_ms });
+    after.last_error = Some(error);
+    after.dedup = None;
+    after.signal_key = None;
+    Some(Move::end(job, Some(after), Ending::DeadLettered).recorded(entry))
+}
+
 /// A kept job's time is over.
 pub(crate) fn forget(job: &Arc<Job>) -> Option<Move> {
     let kept = matches!(job.state, State::Done { .. } | State::Dead { .. });
-    kept.then(|| Move { before: Some(Arc::clone(job)), after: None, ending: None, entry: None })
+    kept.then(|| Move::forgotten(job))
 }
 
 /// A dead job gets all its attempts back.
@@ -52,7 +66,13 @@ pub(crate) fn requeue(job: &Arc<Job>, stamp: Stamp) -> Option<Move> {
     if !matches!(job.state, State::Dead { .. }) {
         return None;
     }
+    let mut body = Arc::clone(&job.body);
+    // Who brings back a job that expired wants it done all the same.
+    if body.rules.expire_at.is_some_and(|at| at <= stamp.now_ms) {
+        Arc::make_mut(&mut body).rules.expire_at = None;
+    }
     let after = Job {
+        body,
         attempts: 0,
         epoch: stamp.epoch,
         last_error: None,

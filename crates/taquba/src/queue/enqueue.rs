@@ -36,7 +36,8 @@ impl Queue {
         options: EnqueueOptions,
     ) -> Result<String> {
         let job = self.shared.configs.job(queue, payload, options)?;
-        let results = self.send_jobs(false, Prepared { jobs: vec![job], kv: Vec::new() }).await?;
+        let results =
+            self.send_jobs(false, Prepared { jobs: vec![job], ..Prepared::default() }).await?;
         Ok(results.into_iter().next().map(EnqueueResult::into_id).unwrap_or_default())
     }
 
@@ -76,7 +77,7 @@ impl Queue {
         limits::check("batch bytes", size, limits::MAX_BATCH_SIZE)?;
         let job = |payload| self.shared.configs.job(queue, payload, EnqueueOptions::default());
         let jobs = payloads.into_iter().map(job).collect::<Result<_>>()?;
-        let results = self.send_jobs(false, Prepared { jobs, kv: Vec::new() }).await?;
+        let results = self.send_jobs(false, Prepared { jobs, ..Prepared::default() }).await?;
         Ok(results.into_iter().map(EnqueueResult::into_id).collect())
     }
 

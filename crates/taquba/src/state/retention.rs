@@ -1,39 +1,23 @@
-//! Which kept jobs are the oldest of their queue, so that the loop knows without a read when some are to be forgotten.
-//! Of each queue and kind it holds one time that no kept job ended before; the rows themselves stay in the store.
+//! Which kept jobs are the oldest of their queue, and which waiting ones expire next, so that the loop knows without a
+//! read when some are over. Of each queue and kind it holds one time that none lies before; the rows stay in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::term::Kind;
 use crate::name::QueueName;
 
-/// What kept jobs are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Done,
-    Dead,
-}
-
-/// Kept jobs of one kind in one queue.
+/// Such jobs of one kind in one queue.
 pub(crate) type Shelf = (QueueName, Kind);
-
-/// When a kept job ended, and as what.
-pub(crate) fn ended(job: &Job) -> Option<(Kind, u64)> {
-    match job.state {
-        State::Done { completed_at } => Some((Kind::Done, completed_at)),
-        State::Dead { failed_at } => Some((Kind::Dead, failed_at)),
-        _ => None,
-    }
-}
 
 #[derive(Debug)]
 struct Kept {
-    /// No kept job ended before this.
+    /// No job of the shelf has an earlier time.
     low: u64,
     /// The same as the store has it; `None` when it has no row yet.
     stored: Option<u64>,
-    /// How long they are kept; `None`: until further notice.
+    /// How long they are kept from there; `None`: until further notice.
     keep_ms: Option<u64>,
-    /// While a scan is on its way, the earliest end that came in since it began.
+    /// While a look is on its way, the earliest time that came in since it began.
     scan: Option<u64>,
 }
 
@@ -72,7 +56,7 @@ impl Retention {
         Some(kept)
     }
 
-    /// A job came to be kept.
+    /// A job came to a shelf.
     pub(crate) fn insert(&mut self, shelf: Shelf, at: u64, keep_ms: impl Fn() -> Option<u64>) {
         match self.shelves.get_mut(&shelf) {
             Some(kept) if kept.scan.is_some() => kept.scan = kept.scan.map(|since| since.min(at)),
@@ -88,7 +72,7 @@ impl Retention {
         self.put(shelf, kept);
     }
 
-    /// When the next kept job may be due.
+    /// When the next job may be due.
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.by_due.first().map(|(due, _)| *due)
     }
@@ -109,7 +93,7 @@ impl Retention {
         Some((shelf, from, until))
     }
 
-    /// A look has ended and what was due is gone: the first job left ended at `next`; `None` when there is none.
+    /// A look has ended and what was due is gone: the first job left has the time `next`; `None` when there is none.
     pub(crate) fn finish(&mut self, shelf: Shelf, next: Option<u64>) {
         self.scans = self.scans.saturating_sub(1);
         let Some(mut kept) = self.take(&shelf) else { return };

@@ -65,6 +65,7 @@ pub(crate) fn attach(job: Job, size: u64, bytes: Option<Bytes>) -> Job {
         queue: job.body.queue.clone(),
         headers: job.body.headers.clone(),
         payload: Payload::Apart { size, bytes },
+        rules: job.body.rules.clone(),
         ..*job.body
     };
     Job { body: Arc::new(body), ..job }

@@ -12,10 +12,12 @@ use super::record::{
 };
 use super::{beat, history, keys};
 use crate::lifecycle::history::Entry;
-use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, State, Woken};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, Rules, State, Woken};
+use crate::lifecycle::term::Kind;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::record::AttemptOutcome;
+use crate::retry::RetryPolicy;
 
 fn show(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
@@ -33,6 +35,11 @@ fn job(payload: Payload, state: State) -> Job {
             max_attempts: 3,
             headers: encode_headers(headers.iter().map(|(n, v)| (n, v))),
             payload,
+            rules: Rules {
+                retry: Some(RetryPolicy::list([Duration::from_millis(300)]).jitter(20)),
+                max_run_ms: Some(9),
+                expire_at: Some(300),
+            },
         }),
         attempts: 1,
         epoch: 2,
@@ -41,6 +48,7 @@ fn job(payload: Payload, state: State) -> Job {
         cancel_requested: true,
         signal_key: Some("s".into()),
         woken: Some(Woken { at: 5, payload: Some(Bytes::from_static(b"w")) }),
+        result: Some(Bytes::from_static(b"r")),
         history: 2,
         state,
     }
@@ -68,8 +76,10 @@ fn keys_have_these_bytes() {
         show(&keys::counters("mail")),
         show(&keys::low("mail", 1_000)),
         show(&keys::dead_by_time("mail", 300, 7)),
-        show(&keys::kept_low("mail", true)),
-        show(&keys::kept_low("mail", false)),
+        show(&keys::expiring("mail", 300, 7)),
+        show(&keys::kept_low("mail", Kind::Expiring)),
+        show(&keys::kept_low("mail", Kind::Dead)),
+        show(&keys::kept_low("mail", Kind::Done)),
         show(&keys::kv(b"mine")),
     ];
     assert_eq!(
@@ -89,6 +99,8 @@ fn keys_have_these_bytes() {
             r"N\x04mail",
             r"L\x04mail\x00\x00\x03\xe8",
             r"Y\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"Z\x04mail\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x07",
+            r"R\x04mailZ",
             r"R\x04mailX",
             r"R\x04mailD",
             r"Kmine",
@@ -102,19 +114,19 @@ fn job_records_have_these_bytes_and_come_back() {
     let cases = [
         (
             job(inline(), State::Pending),
-            r"\x01\x00\xbf\x02\x00\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
+            r"\x01\x00\xbf\x0e\x00\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011hi",
         ),
         (
             job(inline(), State::Scheduled { run_at: 300 }),
-            r"\x01\x01\xbf\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
+            r"\x01\x01\xbf\x0e\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011hi",
         ),
         (
             job(inline(), State::Done { completed_at: 300 }),
-            r"\x01\x02\xbf\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011hi",
+            r"\x01\x02\xbf\x0e\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011hi",
         ),
         (
             job(apart, State::Dead { failed_at: 300 }),
-            r"\x01\x03\xff\x02\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x04\x01a\x011\xd8\x04",
+            r"\x01\x03\xff\x0e\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011\xd8\x04",
         ),
     ];
     for (job, bytes) in cases {

@@ -1,4 +1,4 @@
-//! Kept jobs by the time of their end, oldest first: completed ones as they lie, dead ones by an index of their own.
+//! Jobs by the time that they are kept since, or expire at, oldest first: completed ones as they lie, others by an index.
 
 use std::ops::Bound;
 
@@ -9,45 +9,53 @@ use super::record;
 use super::scan::Row;
 use crate::error::Result;
 use crate::lifecycle::job::JobId;
+use crate::lifecycle::term::Kind;
 
-/// Jobs of one queue that ended by some time.
+/// Jobs of one queue and kind whose time is not later than some time.
 #[derive(Debug)]
 pub(crate) struct KeptPage {
     pub(crate) ids: Vec<JobId>,
-    /// When the first job ended that is not among them; `None` when there is none.
+    /// The time of the first job that is not among them; `None` when there is none.
     pub(crate) next: Option<u64>,
 }
 
-/// Reads at most `max` kept jobs of a queue that ended from `from` on and by `until`.
+/// Reads at most `max` jobs of a kind in a queue whose time lies from `from` on and by `until`.
 pub(crate) async fn page(
     store: &Store,
     queue: &str,
-    dead: bool,
+    kind: Kind,
     from: u64,
     until: u64,
     max: usize,
 ) -> Result<KeptPage> {
-    let prefix = keys::in_queue(if dead { keys::DEAD_BY_TIME } else { keys::DONE }, queue);
+    let space = match kind {
+        Kind::Done => keys::DONE,
+        Kind::Dead => keys::DEAD_BY_TIME,
+        Kind::Expiring => keys::EXPIRING,
+    };
+    let prefix = keys::in_queue(space, queue);
     let start = [&prefix[..], &from.to_be_bytes()].concat();
     let at = store.snapshot()?;
     let mut scan = at.scan(Bound::Included(start), keys::after_prefix(&prefix)).await?;
     let mut page = KeptPage { ids: Vec::new(), next: None };
     while let Some(Row { key, value, .. }) = scan.next().await? {
-        let Some(ended_at) = keys::time_after(&prefix, &key) else {
+        let Some(time) = keys::time_after(&prefix, &key) else {
             tracing::error!(key = %String::from_utf8_lossy(&key), "a malformed key is skipped");
             continue;
         };
-        if ended_at > until || page.ids.len() >= max {
-            page.next = Some(ended_at);
+        if time > until || page.ids.len() >= max {
+            page.next = Some(time);
             break;
         }
-        let id = match dead {
-            true => String::from_utf8(value.to_vec()).map_err(|_| "it is no id"),
-            false => record::decode_job(value).map(|job| job.id().as_ref().to_owned()),
+        let id = match kind {
+            Kind::Dead | Kind::Expiring => {
+                String::from_utf8(value.to_vec()).map_err(|_| "it is no id")
+            }
+            Kind::Done => record::decode_job(value).map(|job| job.id().as_ref().to_owned()),
         };
         match id {
             Ok(id) => page.ids.push(id.into()),
-            Err(e) => tracing::error!(error = %undecodable(&key, e), "a kept job stays"),
+            Err(e) => tracing::error!(error = %undecodable(&key, e), "a job stays past its time"),
         }
     }
     Ok(page)

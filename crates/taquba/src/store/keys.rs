@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::lifecycle::job::{Job, Place, State};
+use crate::lifecycle::term::Kind;
 
 /// The key spaces. `M`, for rows about the store itself, is spelled out in their keys.
 pub(crate) const READY: u8 = b'P';
@@ -13,6 +14,7 @@ pub(crate) const CLAIM: u8 = b'C';
 pub(crate) const DONE: u8 = b'D';
 pub(crate) const DEAD: u8 = b'X';
 pub(crate) const DEAD_BY_TIME: u8 = b'Y';
+pub(crate) const EXPIRING: u8 = b'Z';
 pub(crate) const KEPT_LOW: u8 = b'R';
 pub(crate) const INDEX: u8 = b'I';
 pub(crate) const HISTORY: u8 = b'H';
@@ -110,9 +112,19 @@ pub(crate) fn dead_by_time(queue: &str, failed_at: u64, order: u64) -> Bytes {
     timed(DEAD_BY_TIME, queue, failed_at, order)
 }
 
-/// No completed (or, with `dead`, no dead) job of the queue ended before the time in this row.
-pub(crate) fn kept_low(queue: &str, dead: bool) -> Bytes {
-    with(in_queue(KEPT_LOW, queue), &[if dead { DEAD } else { DONE }])
+/// A waiting job by the time at which it expires.
+pub(crate) fn expiring(queue: &str, expire_at: u64, order: u64) -> Bytes {
+    timed(EXPIRING, queue, expire_at, order)
+}
+
+/// No job of the queue and kind has an earlier time than the one in this row.
+pub(crate) fn kept_low(queue: &str, kind: Kind) -> Bytes {
+    let letter = match kind {
+        Kind::Done => DONE,
+        Kind::Dead => DEAD,
+        Kind::Expiring => EXPIRING,
+    };
+    with(in_queue(KEPT_LOW, queue), &[letter])
 }
 
 /// Which row a job id has.
@@ -185,11 +197,12 @@ pub(crate) fn time_after(prefix: &[u8], key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*time))
 }
 
-/// Whether a key of [`kept_low`] is of dead jobs.
-pub(crate) fn kept_low_dead(queue: &str, key: &[u8]) -> Option<bool> {
+/// The kind of a key of [`kept_low`].
+pub(crate) fn kept_low_kind(queue: &str, key: &[u8]) -> Option<Kind> {
     match key.get(queue.len() + 2..)? {
-        [DEAD] => Some(true),
-        [DONE] => Some(false),
+        [DONE] => Some(Kind::Done),
+        [DEAD] => Some(Kind::Dead),
+        [EXPIRING] => Some(Kind::Expiring),
         _ => None,
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod outside;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod rows;
+mod rules;
 pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod snapshot;

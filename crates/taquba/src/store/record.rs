@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::keys;
 use super::wire::{Malformed, Reader, put_bytes, put_u64};
-use crate::lifecycle::job::{Body, Hold, Job, Payload, State, Woken};
+use super::{keys, rules};
+use crate::lifecycle::job::{Body, Hold, Job, Payload, Rules, State, Woken};
 use crate::name::QueueName;
 
 /// Version of every value below; a record of another version is refused, never guessed.
@@ -21,7 +21,9 @@ const WOKEN_WITH_PAYLOAD: u64 = 1 << 5;
 const PAYLOAD_APART: u64 = 1 << 6;
 // Bit 7 is reserved.
 const HAS_HISTORY: u64 = 1 << 8;
-const ALL_FLAGS: u64 = ((1 << 9) - 1) & !(1 << 7);
+const HAS_RULES: u64 = 1 << 9;
+const HAS_RESULT: u64 = 1 << 10;
+const ALL_FLAGS: u64 = ((1 << 11) - 1) & !(1 << 7);
 
 const STATE_PENDING: u8 = 0;
 const STATE_SCHEDULED: u8 = 1;
@@ -69,6 +71,12 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
     if job.history > 0 {
         put_u64(&mut out, u64::from(job.history));
     }
+    if body.rules != Rules::default() {
+        rules::encode(&body.rules, &mut out);
+    }
+    if let Some(result) = &job.result {
+        put_bytes(&mut out, result);
+    }
     put_bytes(&mut out, &body.headers);
     match &body.payload {
         Payload::Inline(bytes) => out.extend_from_slice(bytes),
@@ -89,6 +97,8 @@ fn flags(job: &Job) -> u64 {
         (with_payload, WOKEN_WITH_PAYLOAD),
         (apart, PAYLOAD_APART),
         (job.history > 0, HAS_HISTORY),
+        (job.body.rules != Rules::default(), HAS_RULES),
+        (job.result.is_some(), HAS_RESULT),
     ]
     .into_iter()
     .filter_map(|(set, flag)| set.then_some(flag))
@@ -127,6 +137,8 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         (text(HAS_ERROR)?, text(HAS_DEDUP)?, text(HAS_SIGNAL_KEY)?);
     let woken = decode_woken(&mut r, flags)?;
     let history = if flags & HAS_HISTORY == 0 { 0 } else { r.u32()? };
+    let rules = if flags & HAS_RULES == 0 { Rules::default() } else { rules::decode(&mut r)? };
+    let result = if flags & HAS_RESULT == 0 { None } else { Some(r.bytes()?) };
     let headers = r.bytes()?;
     decode_headers(&headers)?;
     let payload = if flags & PAYLOAD_APART == 0 {
@@ -136,8 +148,17 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         r.end()?;
         Payload::Apart { size, bytes: None }
     };
-    let body =
-        Body { id: id.into(), queue, priority, order, enqueued_at, max_attempts, headers, payload };
+    let body = Body {
+        id: id.into(),
+        queue,
+        priority,
+        order,
+        enqueued_at,
+        max_attempts,
+        headers,
+        payload,
+        rules,
+    };
     Ok(Job {
         body: Arc::new(body),
         attempts,
@@ -147,6 +168,7 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         cancel_requested: flags & CANCEL_REQUESTED != 0,
         signal_key,
         woken,
+        result,
         history,
         state,
     })

@@ -54,6 +54,7 @@ pub(crate) fn write(change: &Move, batch: &mut Batch) {
     owned_row(before, after, batch, wait_row);
     owned_row(before, after, batch, payload_row);
     owned_row(before, after, batch, dead_row);
+    owned_row(before, after, batch, expiring_row);
     history_rows(change, batch);
 }
 
@@ -133,6 +134,11 @@ fn wait_row(job: &Job) -> Row {
 fn dead_row(job: &Job) -> Row {
     let State::Dead { failed_at } = job.state else { return None };
     let key = keys::dead_by_time(job.queue(), failed_at, job.body.order);
+    Some((key, Bytes::copy_from_slice(job.id().as_bytes())))
+}
+
+fn expiring_row(job: &Job) -> Row {
+    let key = keys::expiring(job.queue(), job.expires_at()?, job.body.order);
     Some((key, Bytes::copy_from_slice(job.id().as_bytes())))
 }
 

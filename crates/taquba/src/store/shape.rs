@@ -1,5 +1,7 @@
 //! From a stored job to the record that callers see.
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Job, Payload, State};
@@ -31,6 +33,9 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         cancel_requested: job.wants_cancel(),
         woken_at: job.woken.as_ref().map(|woken| woken.at),
         wake_payload: job.woken.as_ref().and_then(|w| w.payload.as_ref()).map(|p| p.to_vec()),
+        max_run: body.rules.max_run_ms.map(Duration::from_millis),
+        expire_at: body.rules.expire_at,
+        result: job.result.as_ref().map(|result| result.to_vec()),
     };
     match &job.state {
         State::Pending => {}

@@ -23,7 +23,8 @@ pub struct WorkerOptions {
     /// How long running jobs may finish after shutdown; then their tokens fire and they are given back without an
     /// attempt. Default 30 s.
     pub drain_limit: Duration,
-    /// Longest run time of one attempt; then its token fires and the attempt fails. Default 1 h.
+    /// Longest run time of one attempt, unless the job or its queue says otherwise; then its token fires and the attempt
+    /// fails. Default 1 h.
     pub max_run: Duration,
 }
 
@@ -134,7 +135,7 @@ impl<H: ClaimHandler> Pool<'_, H> {
     fn start(&mut self, (claim, slot, room): Placed) {
         let claim = Arc::new(claim);
         let (queue, handler) = (Arc::clone(self.queue), Arc::clone(&self.handler));
-        let (max_run, own) = (self.options.max_run, Arc::clone(&claim));
+        let (max_run, own) = (max_run(&queue, &claim, &self.options), Arc::clone(&claim));
         let task = async move {
             let settlement = attempt::handle(&queue, &*handler, &own, max_run).await;
             // The next handler starts while this one's settlement is on its way.
@@ -180,6 +181,11 @@ impl<H: ClaimHandler> Pool<'_, H> {
         }
         Ok(())
     }
+}
+
+/// The longest run time of an attempt: the job's own, its queue's, or the loop's.
+fn max_run(queue: &Queue, claim: &Claim, options: &WorkerOptions) -> Duration {
+    claim.max_run.or(queue.shared().configs.of(&claim.queue).max_run).unwrap_or(options.max_run)
 }
 
 /// Waits for free slots, then claims a job for each of them.
@@ -250,7 +256,8 @@ pub(super) async fn run_sequential<H: Handler>(
             claims = queue.claim_batch_with_wait(name, 1, lease) => claims?,
         };
         for claim in claims {
-            let mut attempt = pin!(attempt::run(queue, handler, &claim, options.max_run));
+            let max_run = max_run(queue, &claim, &options);
+            let mut attempt = pin!(attempt::run(queue, handler, &claim, max_run));
             tokio::select! {
                 done = &mut attempt => {
                     done?;

@@ -16,6 +16,7 @@ fn job(order: u64) -> Arc<Job> {
             max_attempts: 1,
             headers: bytes::Bytes::new(),
             payload: Payload::Inline(bytes::Bytes::new()),
+            rules: Default::default(),
         }),
         attempts: 0,
         epoch: 1,
@@ -24,6 +25,7 @@ fn job(order: u64) -> Arc<Job> {
         cancel_requested: false,
         signal_key: None,
         woken: None,
+        result: None,
         history: 0,
         state: State::Pending,
     })

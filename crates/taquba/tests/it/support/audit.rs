@@ -28,6 +28,7 @@ struct Record {
     signal_key: Option<Vec<u8>>,
     apart: bool,
     history: u64,
+    expire_at: Option<u64>,
 }
 
 struct Decoder<'a>(&'a [u8]);
@@ -79,7 +80,24 @@ fn record(value: &[u8]) -> Record {
     }
     let history = if flags & 256 != 0 { d.number() } else { 0 };
     let apart = flags & 64 != 0;
-    Record { state, at, order, priority, id, queue, dedup, signal_key, apart, history }
+    let expire_at = if flags & 512 != 0 { expire_at(&mut d) } else { None };
+    Record { state, at, order, priority, id, queue, dedup, signal_key, apart, history, expire_at }
+}
+
+/// The end of a waiting job in its rules.
+fn expire_at(d: &mut Decoder) -> Option<u64> {
+    let flags = d.byte();
+    if flags & 3 != 0 {
+        let _jitter = d.byte();
+        let numbers = if flags & 1 != 0 { 2 } else { d.number() };
+        for _ in 0..numbers {
+            d.number();
+        }
+    }
+    if flags & 4 != 0 {
+        d.number();
+    }
+    (flags & 8 != 0).then(|| d.number())
 }
 
 fn in_queue(space: u8, queue: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -178,6 +196,13 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         if record.state == 1 {
             others.extend(record.signal_key.as_ref().map(|key| in_queue(b'W', &record.queue, key)));
         }
+        if let Some(expire_at) = record.expire_at.filter(|_| record.state <= 1 && !held) {
+            let timed = [expire_at.to_be_bytes(), record.order.to_be_bytes()].concat();
+            others.insert(in_queue(b'Z', &record.queue, &timed));
+            let mark =
+                rows.get(&in_queue(b'R', &record.queue, b"Z")).expect("a mark of what expires");
+            assert!(u64::from_be_bytes(mark.as_slice().try_into().unwrap()) <= expire_at);
+        }
         let counts = counted.entry(record.queue.clone()).or_default();
         let which = match (record.state, held) {
             (0, true) => 2,
@@ -192,11 +217,11 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let shown: BTreeMap<_, _> = space(b'I').map(|(k, v)| (k.clone(), v.clone())).collect();
     assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
     assert_eq!(shown, index, "where the index rows point");
-    let shown = rows.keys().filter(|key| b"BHUWY".contains(&key[0]));
+    let shown = rows.keys().filter(|key| b"BHUWYZ".contains(&key[0]));
     assert_eq!(
         show(shown),
         show(others.iter()),
-        "payload, history, dedup, wait and dead-by-time rows"
+        "payload, history, dedup, wait, dead-by-time and expiring rows"
     );
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");

@@ -4,10 +4,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use taquba::{
     EnqueueOptions, EnqueueRequest, JobStatus, MAX_KV_VALUE_SIZE, PRIORITY_HIGH, PRIORITY_LOW,
-    PRIORITY_NORMAL, QueueConfig, SettlementEffects,
+    PRIORITY_NORMAL, QueueConfig, RetryPolicy, SettlementEffects,
 };
 
-use super::naive::Naive;
+use super::naive::{Naive, RETRY_MS};
 use super::op::Op;
 use super::rng::Rng;
 
@@ -97,6 +97,16 @@ impl Commands {
             options.max_attempts = Some(1 + u32::try_from(rng.below(3)).unwrap());
         }
         if rng.chance(10) {
+            options.retry = Some(RetryPolicy::list(RETRY_MS.map(Duration::from_millis)));
+        }
+        if rng.chance(10) {
+            let at = now + 1 + rng.below(30_000);
+            options.expire_at = Some(UNIX_EPOCH + Duration::from_millis(at));
+        }
+        if rng.chance(10) {
+            options.max_run = Some(Duration::from_secs(9));
+        }
+        if rng.chance(10) {
             options = options.header("who", "me").header("why", "because");
         }
         if rng.chance(15) {
@@ -122,6 +132,9 @@ impl Commands {
         let mut effects = SettlementEffects::default();
         if self.rng.chance(50) {
             return effects;
+        }
+        if self.rng.chance(30) {
+            effects = effects.result(format!("result {}", self.rng.below(100)));
         }
         for _ in 0..self.rng.below(3) {
             effects = effects.enqueue(self.request(now));

@@ -20,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) order: u64,
     pub(crate) signal_key: Option<String>,
     pub(crate) claim: Option<Held>,
+    /// Delays in milliseconds after each attempt, the last one for all further ones.
+    pub(crate) delays: Option<Vec<u64>>,
     pub(crate) history: Vec<JobAttempt>,
 }
 
@@ -63,6 +65,9 @@ pub(crate) struct Naive {
     orders: u64,
 }
 
+/// The delays of the one retry policy that jobs of their own have.
+pub(crate) const RETRY_MS: [u64; 3] = [0, 1_500, 4_000];
+
 type Refused = String;
 
 fn ms(duration: Duration) -> u64 {
@@ -104,10 +109,11 @@ impl Naive {
     }
 
     /// A durable call has returned. Durable with it are the claims that were stored when they began: those that gave up
-    /// a dedup key. Others are held back for a while.
+    /// a dedup key or an expiry. Others are held back for a while.
     pub(crate) fn all_durable(&mut self) {
         for held in self.jobs.iter_mut().filter_map(|job| job.claim.as_mut()) {
-            held.durable |= held.before.record.dedup_key.is_some();
+            let before = &held.before.record;
+            held.durable |= before.dedup_key.is_some() || before.expire_at.is_some();
         }
     }
 
@@ -161,7 +167,7 @@ impl Naive {
                 check(effects)?;
                 let id = self.held_id(*number)?;
                 let results = self.effects(effects, ids)?;
-                self.complete(&id);
+                self.complete(&id, effects.result.clone());
                 Ok(Answer::Results(results))
             }
             Op::Nack(number, error, effects) => {
@@ -315,12 +321,18 @@ impl Naive {
             cancel_requested: false,
             woken_at: wake.is_some().then_some(self.now),
             wake_payload: wake,
+            max_run: options.max_run,
+            expire_at: options.expire_at.map(|at| at.duration_since(UNIX_EPOCH).map_or(0, ms)),
+            result: None,
         };
+        // The generator gives no other policies than this one.
+        let delays = options.retry.is_some().then(|| RETRY_MS.to_vec());
         self.jobs.push(Job {
             record,
             order: self.orders,
             signal_key,
             claim: None,
+            delays,
             history: Vec::new(),
         });
         Ok(EnqueueResult::New(id))
@@ -361,7 +373,7 @@ impl Naive {
         Ok(held.record.id.clone())
     }
 
-    fn complete(&mut self, id: &str) {
+    fn complete(&mut self, id: &str, result: Option<Vec<u8>>) {
         let now = self.now;
         let queue = self.job(id).unwrap().record.queue.as_str().to_owned();
         *self.done.entry(queue.clone()).or_default() += 1;
@@ -372,6 +384,7 @@ impl Naive {
             let job = self.end_claim(id);
             job.record.status = JobStatus::Done;
             job.record.completed_at = Some(now);
+            job.record.result = result;
         }
     }
 
@@ -390,7 +403,11 @@ impl Naive {
         for _ in 1..attempts {
             delay = (delay * 2).min(config.retry_backoff_max);
         }
-        let delay = ms(delay.min(config.retry_backoff_max));
+        let mut delay = ms(delay.min(config.retry_backoff_max));
+        if let Some(delays) = &self.job(id).unwrap().delays {
+            let at = usize::try_from(attempts - 1).unwrap();
+            delay = *delays.get(at).or(delays.last()).unwrap();
+        }
         self.job_mut(id).unwrap().record(now, AttemptOutcome::Retried, Some(error));
         let job = self.end_claim(id);
         job.record.last_error = Some(error.to_owned());
@@ -409,6 +426,9 @@ impl Naive {
         job.record.status = JobStatus::Dead;
         job.record.failed_at = Some(now);
         job.record.last_error = Some(error.to_owned());
+        job.record.run_at = None;
+        job.record.dedup_key = None;
+        job.signal_key = None;
     }
 
     fn renew(&mut self, number: usize, lease_ms: u64) -> Result<Answer, Refused> {
@@ -492,6 +512,7 @@ impl Naive {
         let state = match job.record.status {
             JobStatus::Dead => {
                 job.record(now, AttemptOutcome::Requeued, None);
+                job.record.expire_at.take_if(|at| *at <= now);
                 job.record.status = JobStatus::Pending;
                 job.record.attempts = 0;
                 job.record.last_error = None;
@@ -524,6 +545,13 @@ impl Naive {
                 job.record.last_error = Some("lease expired".to_owned());
             }
         }
+        let over = |job: &&Job| {
+            let waits = matches!(job.record.status, JobStatus::Pending | JobStatus::Scheduled);
+            waits && job.record.expire_at.is_some_and(|at| at <= now)
+        };
+        let expired: Vec<String> =
+            self.jobs.iter().filter(over).map(|job| job.record.id.clone()).collect();
+        expired.iter().for_each(|id| self.die(id, "expired"));
         let configs = self.configs.clone();
         self.jobs.retain(|job| {
             let config = configs.get(job.record.queue.as_str()).cloned().unwrap_or_default();

@@ -190,7 +190,10 @@ impl Real {
             let id = &job.record.id;
             let now = self.queue().view().get_job(id).await?;
             let uncharged = |now: &JobRecord| {
-                now.status == JobStatus::Pending && now.attempts == held.before.record.attempts
+                // Back in line, it may have expired by now.
+                let expired = now.last_error.as_deref() == Some("expired");
+                let waits = now.status == JobStatus::Pending || expired;
+                waits && now.attempts == held.before.record.attempts
             };
             if now.as_ref().is_some_and(uncharged) {
                 lost.insert(id.clone());

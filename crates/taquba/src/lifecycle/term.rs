@@ -1,0 +1,23 @@
+//! Times that run out: of jobs kept after their end, and of waiting ones that expire.
+
+use super::job::{Job, State};
+
+/// What jobs whose time runs out are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Completed, since then.
+    Done,
+    /// Dead, since then.
+    Dead,
+    /// Waiting, until then.
+    Expiring,
+}
+
+/// From when a job's time runs, and as what.
+pub(crate) fn runs(job: &Job) -> Option<(Kind, u64)> {
+    match job.state {
+        State::Done { completed_at } => Some((Kind::Done, completed_at)),
+        State::Dead { failed_at } => Some((Kind::Dead, failed_at)),
+        _ => job.expires_at().map(|at| (Kind::Expiring, at)),
+    }
+}
