@@ -57,8 +57,13 @@ pub(crate) async fn open(
     loop {
         let after = takeover::turn(&location, &options).await?;
         match take(&location, after, &options).await {
-            // Of those who waited for the same owner, another was quicker; it is the one to wait for now.
-            Err(Error::Closed(CloseReason::Fenced)) if after.is_some() => {}
+            // Nobody closes a store that is being opened: the engine below says closed, too, when it was fenced and had
+            // ended before the reason was asked for.
+            Err(Error::Closed(CloseReason::Fenced | CloseReason::Closed)) => match after {
+                // Of those who waited for the same owner, another was quicker; it is the one to wait for now.
+                Some(_) => {}
+                None => return Err(Error::Closed(CloseReason::Fenced)),
+            },
             opened => return opened,
         }
     }
