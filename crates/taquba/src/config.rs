@@ -116,9 +116,43 @@ pub struct OpenOptions {
     pub store_request_timeout: Duration,
     /// Write-ahead log on another (lower-latency) store; every open must use the same pair. Default: the same store.
     pub wal_object_store: Option<Arc<dyn ObjectStore>>,
+    /// Whether a store is created when there is none. Default true; false answers
+    /// [`Error::StoreNotInitialized`](crate::Error::StoreNotInitialized) on an empty path, and writes nothing there.
+    pub create: bool,
+    /// How often the owner beats, for those who watch it from outside
+    /// ([`QueueView::writer_heartbeat`](crate::QueueView::writer_heartbeat)). The first beat is durable when open
+    /// returns, the last one, which says that the store was closed, when `close` does. Default `None`: it does not
+    /// beat, unless [`takeover`](Self::takeover) has it. A beat is one small PUT, unless other writes carry it: every
+    /// 30 s that is 2,880 a day.
+    pub liveness_heartbeat: Option<Duration>,
+    /// What to do about an owner that may live. Default [`Takeover::Immediate`].
+    pub takeover: Takeover,
     /// See [`Knobs`].
     #[doc(hidden)]
     pub knobs: Knobs,
+}
+
+/// What an open does about an owner that may live.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Takeover {
+    /// Takes the store at once; the last owner, if it lives, is fenced.
+    #[default]
+    Immediate,
+    /// Waits, and writes nothing, until the owner has closed the store or has given no sign of life for this long,
+    /// by this process's monotonic clock; then takes the store as the one next owner. Of several that wait one gets
+    /// it, and the others wait on. So a process that was fenced may open again, and never fences back.
+    ///
+    /// Any commit of the owner is a sign of life. An owner that opened so beats by itself, each third of this time
+    /// ([`OpenOptions::liveness_heartbeat`], if set, is not made longer than that). An owner that does not beat is
+    /// taken for dead when it has committed nothing for this long, so let all replicas open so, or set their
+    /// heartbeat. One that beats more seldom than this time asks for is given twice its own interval. Time in which
+    /// this process could not read the store, or was itself suspended, does not count.
+    ///
+    /// Waiting costs one HEAD each quarter of this time (each 15 s at most) while the owner is quiet, and four to
+    /// eight reads at each look after it wrote. Choose it well above the longest pause that an owner may make: some
+    /// seconds on a bucket.
+    WhenSilent(Duration),
 }
 
 /// What only tests turn, so that a handful of jobs meets what else takes a million.
@@ -153,6 +187,9 @@ impl Default for OpenOptions {
             fence_check_interval: Duration::from_secs(30),
             store_request_timeout: Duration::from_secs(30),
             wal_object_store: None,
+            create: true,
+            liveness_heartbeat: None,
+            takeover: Takeover::Immediate,
             knobs: Knobs::default(),
         }
     }
@@ -182,6 +219,12 @@ impl OpenOptions {
         store_request_timeout: Duration,
         /// Sets [`wal_object_store`](Self::wal_object_store).
         wal_object_store: Option<Arc<dyn ObjectStore>>,
+        /// Sets [`create`](Self::create).
+        create: bool,
+        /// Sets [`liveness_heartbeat`](Self::liveness_heartbeat).
+        liveness_heartbeat: Option<Duration>,
+        /// Sets [`takeover`](Self::takeover).
+        takeover: Takeover,
     }
 
     /// Sets the configuration of one queue.

@@ -5,7 +5,8 @@
 //! the last two in a loop. Effects ([`SettlementEffects`]) commit with a settlement; [`Queue::decide`] reads and writes
 //! in one commit. What has survived when a call returns is said on each call.
 //!
-//! One process owns a path at a time: who opens it last. See [`CloseReason::Fenced`].
+//! One process owns a path at a time: who opens it last ([`CloseReason::Fenced`]), or whose turn it is
+//! ([`Takeover::WhenSilent`]). Others read beside it ([`QueueReader`]).
 
 mod clock;
 mod config;
@@ -18,8 +19,10 @@ mod expiry;
 mod filter;
 mod lifecycle;
 mod limits;
+mod liveness;
 mod name;
 mod queue;
+mod reader;
 mod record;
 mod retry;
 mod state;
@@ -34,6 +37,7 @@ pub use clock::{Clock, MockClock, SystemClock};
 pub use config::Knobs;
 pub use config::{
     DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD, EnqueueOptions, IntoOptionString, OpenOptions, QueueConfig,
+    Takeover,
 };
 pub use decide::{Changes, DecideFn, Facts, IdInValue, Reads, SignalFacts};
 pub use effects::{EnqueueRequest, SettlementEffects};
@@ -43,8 +47,10 @@ pub use filter::{BulkAction, BulkReport, JobFilter};
 pub use limits::{
     MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };
+pub use liveness::{StoreActivity, WriterHeartbeat};
 pub use name::QueueName;
 pub use queue::{Claim, ClaimOutcome, KvPage, KvRange, LeaseHandle, Queue, QueueView};
+pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobProgress, JobRecord,
     JobStatus, NackOutcome, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,

@@ -55,6 +55,7 @@ impl Engine {
         let mut batch = Batch::default();
         batch.delete(&keys::UNCLEAN.into());
         batch.put(keys::MARK.into(), self.mark.encode());
+        self.last_beat(&mut batch);
         let seq = self.store.write(batch).await?;
         flushed(&self.store, seq).await?;
         let start = env::now();

@@ -13,7 +13,8 @@ use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
 use crate::name::QueueName;
 use crate::state::reserve::Key;
-use crate::store::db::{Snapshot, Store};
+use crate::store::db::Store;
+use crate::store::snapshot::Snapshot;
 use crate::store::{find, keys};
 
 /// One read.

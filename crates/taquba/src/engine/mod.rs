@@ -13,6 +13,7 @@ mod commands;
 mod decide;
 mod flush;
 mod found;
+mod heartbeat;
 mod moves;
 mod open;
 mod owner;
@@ -24,6 +25,7 @@ mod retention;
 mod round;
 mod run;
 pub(crate) mod shared;
+mod takeover;
 mod timers;
 mod upkeep;
 
@@ -34,6 +36,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use flush::Demand;
+use heartbeat::Heartbeat;
 use owner::Ownership;
 use request::{Answer, ClaimRequest, Command, Reply, Request};
 
@@ -122,6 +125,7 @@ pub(crate) struct Engine {
     in_flight: VecDeque<InFlight>,
     /// Answers by the round that they wait for.
     gated: VecDeque<(u64, Vec<Answer>)>,
+    heartbeat: Heartbeat,
     closing: Option<Reply<()>>,
     /// Who waits until nothing is overdue.
     ticks: Vec<Reply<()>>,

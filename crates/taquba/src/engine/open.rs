@@ -9,54 +9,77 @@ use tokio::sync::{mpsc, watch};
 
 use super::close::flushed;
 use super::flush::{self, Demand, FlushPolicy};
+use super::heartbeat::Heartbeat;
 use super::moves::Ready;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
 use super::request::Request;
 use super::run::{End, Nets};
 use super::shared::Shared;
-use super::{Engine, Timers, upkeep};
+use super::{Engine, Timers, takeover, upkeep};
 use crate::config::OpenOptions;
 use crate::env;
-use crate::error::{Error, Result};
+use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
 use crate::lifecycle::term::Kind;
+use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
-use crate::store::db::{Location, Snapshot, Store};
+use crate::store::db::{Location, Store};
 use crate::store::record::{self, Counters, Mark};
-use crate::store::{find, keys};
+use crate::store::snapshot::Snapshot;
+use crate::store::{beat, find, format, keys};
 
-/// The store's format. A store of a higher number is refused.
-const FORMAT: &[u8] = b"taquba 1";
-const FORMAT_NAME: &[u8] = b"taquba ";
 /// SlateDB's clock starts this far past the last time the store saw, which covers what was written after the mark
 /// in the same batch.
 const CLOCK_MARGIN_MS: u64 = 1_000;
 
-/// Opens the store and starts its tasks.
+/// Opens the store when it is its turn, and starts its tasks.
 pub(crate) async fn open(
     object_store: Arc<dyn ObjectStore>,
     path: &str,
     options: OpenOptions,
 ) -> Result<Arc<Shared>> {
-    let configs = Configs::new(&options)?;
+    takeover::check(&options)?;
+    // Before anything is waited for.
+    Configs::new(&options)?;
     let location = Location::new(
         path,
         object_store,
         options.wal_object_store.clone(),
         options.store_request_timeout,
     );
+    loop {
+        let after = takeover::turn(&location, &options).await?;
+        match take(&location, after, &options).await {
+            // Nobody closes a store that is being opened: the engine below says closed, too, when it was fenced and had
+            // ended before the reason was asked for.
+            Err(Error::Closed(CloseReason::Fenced | CloseReason::Closed)) => match after {
+                // Of those who waited for the same owner, another was quicker; it is the one to wait for now.
+                Some(_) => {}
+                None => return Err(Error::Closed(CloseReason::Fenced)),
+            },
+            opened => return opened,
+        }
+    }
+}
+
+/// Takes the store over.
+async fn take(
+    location: &Location,
+    after: Option<u64>,
+    options: &OpenOptions,
+) -> Result<Arc<Shared>> {
     let proof = env::now();
     let knobs = options.knobs;
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
-    let store = Store::open(location, store_clock, knobs.memtable_bytes).await?;
-    let found = read(&store, path).await?;
+    let store = Store::open(location.clone(), store_clock, after, knobs.memtable_bytes).await?;
+    let found = read(&store, &location.path).await?;
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
@@ -64,14 +87,14 @@ pub(crate) async fn open(
         mailbox,
         Ids::after(found.mark.id, env::id_entropy),
         Arc::clone(&options.clock),
-        configs,
+        Configs::new(options)?,
         store,
         options.call_timeout,
     ));
     let ownership = Arc::new(Ownership::new());
     ownership.proved(proof);
     let (demand, demanded) = watch::channel(Demand::default());
-    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
+    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, options);
     engine.queues = found.queues;
     for (queue, kind, low) in found.kept {
         let keep_ms = shared.configs.keep_ms(&queue, kind);
@@ -81,7 +104,7 @@ pub(crate) async fn open(
     let (landed, flushes) = watch::channel(0);
     tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims).await?;
-    start(engine, &shared, ownership, demanded, landed, &options);
+    start(engine, &shared, ownership, demanded, landed, options);
     Ok(shared)
 }
 
@@ -109,6 +132,7 @@ fn start(
 struct Found {
     mark: Mark,
     unclean: bool,
+    heartbeat: Option<WriterHeartbeat>,
     low_scheduled: u64,
     queues: Queues,
     any_scheduled: bool,
@@ -131,7 +155,7 @@ impl Found {
 
 async fn read(store: &Store, path: &str) -> Result<Found> {
     let at = store.snapshot()?;
-    check_format(&at, path).await?;
+    format::is_in_use(&at, path).await?;
     let mark = match at.get(keys::MARK).await? {
         Some(value) => Mark::decode(value).map_err(|e| find::undecodable(keys::MARK, e))?,
         None => Mark::default(),
@@ -145,6 +169,7 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
     let mut found = Found {
         mark,
         unclean: at.get(keys::UNCLEAN).await?.is_some(),
+        heartbeat: beat::last(&at).await?,
         low_scheduled,
         queues: Queues::default(),
         any_scheduled: false,
@@ -156,31 +181,6 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
     read_kept(&at, &mut found).await?;
     read_claims(&at, &mut found).await?;
     Ok(found)
-}
-
-/// A store with no rows is new (or its first open was cut short); with rows it must be stamped, and with a format
-/// that this version knows.
-async fn check_format(at: &Snapshot, path: &str) -> Result<()> {
-    let refuse = |reason: String| Err(Error::Format { path: path.to_owned(), reason });
-    match at.get(keys::FORMAT).await? {
-        Some(stamp) if stamp == FORMAT => Ok(()),
-        Some(stamp) if stamp.starts_with(FORMAT_NAME) => refuse(format!(
-            "its format is {:?}, newer than {:?}, which this version reads; upgrade the library",
-            String::from_utf8_lossy(&stamp),
-            String::from_utf8_lossy(FORMAT),
-        )),
-        Some(stamp) => refuse(format!(
-            "its stamp {:?} is not one of a queue store",
-            String::from_utf8_lossy(&stamp)
-        )),
-        None => match at.scan(Bound::Unbounded, None).await?.next().await? {
-            None => Ok(()),
-            Some(_) => refuse(
-                "it holds rows but no format stamp, so it is not a queue store; use another path"
-                    .to_owned(),
-            ),
-        },
-    }
 }
 
 /// Counters of every queue, the low-water marks of its priorities, and whether it is paused.
@@ -283,6 +283,7 @@ impl Engine {
             unstored: Default::default(),
             in_flight: Default::default(),
             gated: Default::default(),
+            heartbeat: Heartbeat::new(takeover::heartbeat(options), found.heartbeat),
             closing: None,
             ticks: Vec::new(),
             knobs: options.knobs,
@@ -294,8 +295,9 @@ impl Engine {
     async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
         let mut round = self.open_round();
         let stamp = round.stamp;
-        round.batch.put(keys::FORMAT.into(), FORMAT.into());
+        round.batch.put(keys::FORMAT.into(), format::FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
+        self.first_beat(&mut round);
         for slot in stray_claims {
             round.batch.delete(&keys::claim(slot));
         }

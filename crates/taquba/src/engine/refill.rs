@@ -11,8 +11,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::error::Result;
 use crate::lifecycle::job::{Job, Payload};
 use crate::state::window::Position;
-use crate::store::db::{Snapshot, Store};
+use crate::store::db::Store;
 use crate::store::scan::Row;
+use crate::store::snapshot::Snapshot;
 use crate::store::{find, keys, record, shape};
 
 /// A page ends after this many jobs or payload bytes, whichever comes first.

@@ -139,6 +139,7 @@ impl Engine {
         self.store_progress(round);
         self.expire_leases(round);
         self.promote_due(round);
+        self.beat(round);
         self.sweep_kept(round);
         self.answer_ticks(round);
         // Serving may look at the queue again (a job whose payload is gone); each time there is one such job fewer.

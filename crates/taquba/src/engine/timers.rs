@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Milliseconds until the next timer, kept job, lease or claim held back falls due; `None` when there is none.
+    /// Milliseconds until the next timer, kept job, lease, beat or claim held back falls due; `None` when there is none.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let now_ms = self.shared.clock.now_ms();
         let timer =
@@ -111,6 +111,6 @@ impl Engine {
             super::prepare::millis(left) + u64::from(!left.is_zero())
         });
         let held = held.min();
-        [timer, kept, lease, held].into_iter().flatten().min()
+        [timer, kept, lease, held, self.next_beat_ms()].into_iter().flatten().min()
     }
 }

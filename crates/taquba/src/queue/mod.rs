@@ -10,6 +10,7 @@ mod kv_range;
 mod lease;
 mod operate;
 mod settle;
+mod source;
 mod view;
 mod watch;
 
@@ -74,11 +75,17 @@ impl Queue {
         Self::open_with_options(object_store, path, OpenOptions::default()).await
     }
 
-    /// Opens the store at `path`.
+    /// Opens the store at `path`; with [`Takeover::WhenSilent`](crate::Takeover::WhenSilent) it returns when it is this
+    /// process's turn.
     ///
     /// # Errors
     /// As [`open`](Self::open); also [`Error::InvalidQueueName`] and [`Error::InvalidOption`] for what is wrong in
-    /// `options`.
+    /// `options`, [`Error::StoreNotInitialized`] when it may not create a store and there is none, and
+    /// [`Error::Closed`] with [`CloseReason::Fenced`] when another process took the store over while this one was
+    /// opening it at once.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits for its turn, it has written nothing. Dropped later, it may have taken the store over.
     pub async fn open_with_options(
         object_store: Arc<dyn ObjectStore>,
         path: &str,

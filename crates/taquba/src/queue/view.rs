@@ -6,37 +6,38 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, Stream};
-use tokio::sync::oneshot;
 
 use super::kv_range::{self, KvPage, KvRange};
+use super::source::Source;
 use crate::engine::Shared;
-use crate::engine::request::Request;
 use crate::error::Result;
 use crate::lifecycle::job::Job;
+use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
-use crate::store::db::Snapshot;
+use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
-use crate::store::{find, history, keys, shape};
+use crate::store::{beat, find, keys, shape};
 
 /// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
 ///
-/// What it shows is in the store's memory, and most often durable; a call whose answer must survive a crash is one of
-/// the durable calls of [`Queue`](crate::Queue).
+/// That of a [`Queue`](crate::Queue) shows what is in the store's memory, which most often is durable; a call whose
+/// answer must survive a crash is one of the durable calls of the queue. That of a
+/// [`QueueReader`](crate::QueueReader) shows what was durable when the reader last caught up. The owner stores a claim
+/// only when it lasts, so there a job that was claimed just now shows as pending.
 #[derive(Clone)]
 pub struct QueueView {
-    shared: Arc<Shared>,
+    source: Source,
 }
 
 impl QueueView {
     pub(crate) fn live(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { source: Source::Live(shared) }
     }
 
-    fn moment(&self) -> Result<Snapshot> {
-        self.shared.check_open()?;
-        self.shared.store.snapshot()
+    pub(crate) fn lagging(reader: Arc<Reader>) -> Self {
+        Self { source: Source::Reader(reader) }
     }
 
     /// Returns how many jobs of a queue are in each state; zeros for a queue that never had one. One read.
@@ -44,9 +45,7 @@ impl QueueView {
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed); [`Error::Storage`](crate::Error::Storage).
     pub async fn stats(&self, queue: &str) -> Result<QueueStats> {
-        let (reply, answer) = oneshot::channel();
-        self.shared.post(Request::Stats(QueueName::new(queue)?, reply))?;
-        let (counters, paused) = self.shared.answer(answer).await?;
+        let (counters, paused) = self.source.counters(QueueName::new(queue)?).await?;
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         Ok(QueueStats {
             queue: queue.to_owned(),
@@ -64,7 +63,7 @@ impl QueueView {
     /// # Errors
     /// As [`stats`](Self::stats).
     pub async fn list_queues(&self) -> Result<Vec<String>> {
-        let at = self.moment()?;
+        let at = self.source.moment()?;
         let end = vec![keys::COUNTERS + 1];
         let mut scan = at.scan(Bound::Included(vec![keys::COUNTERS]), Some(end)).await?;
         let mut queues = Vec::new();
@@ -79,11 +78,7 @@ impl QueueView {
     /// # Errors
     /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
     pub async fn get_job(&self, id: &str) -> Result<Option<JobRecord>> {
-        // The claims are asked first: a job that is not claimed by then is at most a moment later than it shows.
-        let job = match self.shared.leases.claimed(id) {
-            Some(job) => Some(job),
-            None => find::job(&self.moment()?, id).await?.map(Arc::new),
-        };
+        let job = self.source.job(id).await?;
         job.map(|job| shape::job_record(&job)).transpose()
     }
 
@@ -94,11 +89,7 @@ impl QueueView {
     /// # Errors
     /// As [`stats`](Self::stats).
     pub async fn attempt_history(&self, id: &str) -> Result<Vec<JobAttempt>> {
-        let at = self.moment()?;
-        let Some(job) = find::job(&at, id).await? else {
-            return Ok(Vec::new());
-        };
-        let entries = history::of_job(&at, job.body.order).await?;
+        let entries = self.source.history(id).await?;
         Ok(entries.into_iter().map(shape::attempt).collect())
     }
 
@@ -120,14 +111,8 @@ impl QueueView {
         if limit == 0 {
             return Ok(JobPage::default());
         }
-        // The claims are asked before the store: what is pending there and was not claimed by then counts as pending.
-        let claimed = match status {
-            JobStatus::Pending | JobStatus::Claimed => self.shared.leases.claimed_in(&queue),
-            _ => Vec::new(),
-        };
-        let at = self.moment()?;
         if status == JobStatus::Claimed {
-            return claimed_page(claimed, cursor, limit);
+            return claimed_page(self.source.claimed_in(&queue).await?, cursor, limit);
         }
         let prefix = match status {
             JobStatus::Scheduled => vec![keys::SCHEDULED],
@@ -135,13 +120,16 @@ impl QueueView {
             JobStatus::Dead => keys::in_queue(keys::DEAD, &queue),
             _ => keys::in_queue(keys::READY, &queue),
         };
-        let held: HashSet<Bytes> = claimed.iter().map(|job| keys::main(job)).collect();
         let start = match cursor {
             Some(cursor) if !cursor.starts_with(&prefix) => return Ok(JobPage::default()),
             Some(cursor) => Bound::Excluded(cursor.to_vec()),
             None => Bound::Included(prefix.clone()),
         };
-        let mut scan = at.scan(start, keys::after_prefix(&prefix)).await?;
+        let end = keys::after_prefix(&prefix);
+        let (held, mut scan) = match status {
+            JobStatus::Pending => self.source.not_claimed(&queue, start, end).await?,
+            _ => (HashSet::new(), self.source.moment()?.scan(start, end).await?),
+        };
         let mut page = JobPage::default();
         let mut last = Bytes::new();
         while let Some(Row { key, value, .. }) = scan.next().await? {
@@ -195,8 +183,18 @@ impl QueueView {
     /// # Errors
     /// As [`stats`](Self::stats).
     pub async fn kv_get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.shared.check_open()?;
-        self.shared.store.get(&keys::kv(key)).await
+        self.source.get(&keys::kv(key)).await
+    }
+
+    /// Returns the last beat of the store's owner, durable or on its way there; `None` when no owner of this store
+    /// ever beat. One read.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn writer_heartbeat(&self) -> Result<Option<WriterHeartbeat>> {
+        let value = self.source.get(keys::HEARTBEAT).await?;
+        let beat = value.map(beat::decode).transpose();
+        beat.map_err(|e| find::undecodable(keys::HEARTBEAT, e))
     }
 
     /// Returns up to `limit` of a caller's rows whose keys start with `prefix` and lie in `range` (of full keys), in
@@ -222,7 +220,7 @@ impl QueueView {
         let (Some((start, end)), true) = (range, limit > 0) else {
             return Ok(page);
         };
-        let mut scan = self.moment()?.scan(start, Some(end)).await?;
+        let mut scan = self.source.moment()?.scan(start, Some(end)).await?;
         while let Some(row) = scan.next().await? {
             if page.entries.len() == limit {
                 page.more = true;

@@ -1,21 +1,20 @@
 //! SlateDB behind a narrow door: commit a batch and get its sequence, watch durability, get, scan, flush, close.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use slatedb::admin::Admin;
-use slatedb::config::{FlushOptions, FlushType, ScanOptions, Settings};
-use slatedb::db_cache::SplitCache;
+use slatedb::config::{FlushOptions, FlushType, Settings};
 use slatedb::db_cache::moka::{MokaCache, MokaCacheOptions};
-use slatedb::{Db, DbSnapshot, DbStatus, ErrorKind};
+use slatedb::db_cache::{DbCache, SplitCache};
+use slatedb::{Db, DbStatus, ErrorKind};
 use tokio::sync::watch;
 
 use super::clock::StoreClock;
 use super::deadline::Deadline;
 use super::rows::Batch;
-use super::scan::Scan;
+use super::snapshot::Snapshot;
 use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
 
@@ -59,6 +58,18 @@ impl Location {
         let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
         Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
     }
+
+    /// The same, where a write that is denied is not retried.
+    pub(crate) fn for_reader(
+        path: &str,
+        main: Arc<dyn ObjectStore>,
+        wal: Option<Arc<dyn ObjectStore>>,
+        request_timeout: Duration,
+    ) -> Self {
+        let bound =
+            |inner| Arc::new(Deadline::for_reader(inner, request_timeout)) as Arc<dyn ObjectStore>;
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+    }
 }
 
 /// An open store.
@@ -72,11 +83,13 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens (and so takes over) the store at a location, creating it when there is none. `memtable_bytes` is in place
-    /// of [`L0_BYTES`], in tests.
+    /// Opens (and so takes over) the store at a location, creating it when there is none. With `after`, only as the one
+    /// owner that follows the owner of this epoch; who else was quicker has the store, and this answers that it is
+    /// fenced. `memtable_bytes` is in place of [`L0_BYTES`], in tests.
     pub(crate) async fn open(
         location: Location,
         clock: StoreClock,
+        after: Option<u64>,
         memtable_bytes: Option<usize>,
     ) -> Result<Self> {
         let clock = Arc::new(clock);
@@ -84,8 +97,8 @@ impl Store {
         let mut tries = 1;
         let db = loop {
             // Before the replay, which may write tables: none may be older than those that are there.
-            clock.raise(newest_table_ms(&location).await?);
-            match Self::build(&location, &clock, l0_bytes).await {
+            clock.raise(newest_table(&location).await?.unwrap_or(0));
+            match Self::build(&location, &clock, after, l0_bytes).await {
                 // Two first opens at once: who did not create the manifest finds it at the next try. Or the last owner
                 // wrote a table after we looked for the newest: it is fenced now, so the next look is final.
                 Err(error) if passes(error.kind()) && tries < OPEN_TRIES => tries += 1,
@@ -98,6 +111,7 @@ impl Store {
     async fn build(
         location: &Location,
         clock: &Arc<StoreClock>,
+        after: Option<u64>,
         l0_bytes: usize,
     ) -> Result<Db, slatedb::Error> {
         let settings = Settings {
@@ -112,18 +126,13 @@ impl Store {
             garbage_collector_options: None,
             ..Settings::default()
         };
-        let cache = |bytes| {
-            let options = MokaCacheOptions { max_capacity: bytes, ..MokaCacheOptions::default() };
-            Arc::new(MokaCache::new_with_opts(options)) as Arc<dyn slatedb::db_cache::DbCache>
-        };
-        let cache = SplitCache::new()
-            .with_block_cache(Some(cache(BLOCK_CACHE_BYTES)))
-            .with_meta_cache(Some(cache(META_CACHE_BYTES)))
-            .build();
         let mut builder = Db::builder(location.path.clone(), Arc::clone(&location.main))
             .with_settings(settings)
             .with_system_clock(Arc::clone(clock) as Arc<dyn slatedb_common::clock::SystemClock>)
-            .with_db_cache(Arc::new(cache), 0);
+            .with_db_cache(cache(), 0);
+        if let Some(epoch) = after {
+            builder = builder.with_expected_epoch(epoch);
+        }
         if let Some(wal) = &location.wal {
             builder = builder.with_wal_object_store(Arc::clone(wal));
         }
@@ -157,7 +166,7 @@ impl Store {
 
     /// A view of one moment, for reads that must fit together.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot { inner: self.db.snapshot()? })
+        Ok(Snapshot::of_owner(self.db.snapshot()?))
     }
 
     /// Durability and the end of the store.
@@ -177,36 +186,28 @@ fn passes(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Data | ErrorKind::Invalid)
 }
 
-/// The latest time that a table of the store carries, in its rows or its name; 0 when there is none.
-async fn newest_table_ms(location: &Location) -> Result<u64> {
+/// The latest time that a table of the store carries, in its rows or its name; 0 when it has none yet. `None` when
+/// there is no store.
+pub(super) async fn newest_table(location: &Location) -> Result<Option<u64>> {
     let admin = Admin::builder(location.path.clone(), Arc::clone(&location.main)).build();
-    let Some(manifest) = admin.read_manifest(None).await? else { return Ok(0) };
+    let Some(manifest) = admin.read_manifest(None).await? else { return Ok(None) };
     let last_tick = u64::try_from(manifest.last_l0_clock_tick()).unwrap_or(0);
     let tables = manifest.l0().iter().map(|view| view.sst.id.value());
     let compacted = [manifest.last_compacted_l0_sst_id(), manifest.last_compacted_l0_sst_view_id()];
     let names = tables.chain(compacted.into_iter().flatten());
-    Ok(names.map(|name| name.timestamp_ms()).fold(last_tick, u64::max))
+    Ok(Some(names.map(|name| name.timestamp_ms()).fold(last_tick, u64::max)))
 }
 
-fn read_ahead() -> ScanOptions {
-    ScanOptions::default().with_read_ahead_bytes(1_024 * 1_024).with_max_fetch_tasks(4)
-}
-
-/// One moment of the store.
-pub(crate) struct Snapshot {
-    inner: Arc<DbSnapshot>,
-}
-
-impl Snapshot {
-    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.inner.get(key).await?)
-    }
-
-    /// Rows from `from` to before `to` (`None`: to the end of all keys), reading ahead.
-    pub(crate) async fn scan(&self, from: Bound<Vec<u8>>, to: Option<Vec<u8>>) -> Result<Scan> {
-        let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
-        Ok(Scan::new(self.inner.scan_with_options(range, &read_ahead()).await?))
-    }
+/// A cache of a store's own.
+pub(super) fn cache() -> Arc<dyn DbCache> {
+    let part = |bytes| {
+        let options = MokaCacheOptions { max_capacity: bytes, ..MokaCacheOptions::default() };
+        Some(Arc::new(MokaCache::new_with_opts(options)) as Arc<dyn DbCache>)
+    };
+    let cache = SplitCache::new()
+        .with_block_cache(part(BLOCK_CACHE_BYTES))
+        .with_meta_cache(part(META_CACHE_BYTES));
+    Arc::new(cache.build())
 }
 
 /// Watches what is durable and whether the store still is ours.
@@ -229,6 +230,11 @@ impl Progress {
     /// Why the store ended, if it did.
     pub(crate) fn ended(&self) -> Option<CloseReason> {
         self.status.borrow().close_reason.as_ref().map(close_reason)
+    }
+
+    /// The number of this taking-over, as the store engine counts them.
+    pub(crate) fn writer_epoch(&self) -> u64 {
+        self.status.borrow().current_manifest.writer_epoch()
     }
 
     /// How many level-0 tables wait for compaction.

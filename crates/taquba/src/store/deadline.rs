@@ -24,11 +24,18 @@ use crate::object_store::{
 pub(crate) struct Deadline {
     inner: Arc<dyn ObjectStore>,
     limit: Duration,
+    /// A write that the credentials do not allow is not retried: for readers, to whom that is no outage.
+    denial_is_final: bool,
 }
 
 impl Deadline {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>, limit: Duration) -> Self {
-        Self { inner, limit }
+        Self { inner, limit, denial_is_final: false }
+    }
+
+    /// The same for a reader.
+    pub(crate) fn for_reader(inner: Arc<dyn ObjectStore>, limit: Duration) -> Self {
+        Self { inner, limit, denial_is_final: true }
     }
 
     async fn bound<T>(
@@ -85,7 +92,15 @@ impl ObjectStore for Deadline {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.bound("PUT", self.inner.put_opts(at, payload, opts)).await
+        let done = self.bound("PUT", self.inner.put_opts(at, payload, opts)).await;
+        match done {
+            Err(error @ (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }))
+                if self.denial_is_final =>
+            {
+                Err(Error::NotSupported { source: error.into() })
+            }
+            done => done,
+        }
     }
 
     async fn put_multipart_opts(

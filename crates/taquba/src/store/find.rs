@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::db::Snapshot;
 use super::keys;
 use super::record::{self, ClaimRow};
 use super::scan::Row;
+use super::snapshot::Snapshot;
 use super::wire::Malformed;
 use crate::error::{Error, Result};
 use crate::lifecycle::job::{Body, Job, Payload};

@@ -10,10 +10,11 @@ use super::record::{
     ClaimRow, Counters, Mark, decode_claim, decode_headers, decode_job, encode_claim,
     encode_headers, encode_job,
 };
-use super::{history, keys};
+use super::{beat, history, keys};
 use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, Progress, Rules, State, Woken};
 use crate::lifecycle::term::Kind;
+use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::record::AttemptOutcome;
 use crate::retry::RetryPolicy;
@@ -188,6 +189,23 @@ fn counters_and_the_mark_have_these_bytes_and_come_back() {
     let bytes = mark.encode();
     assert_eq!(show(&bytes), format!(r"\x01\xac\x02{}\t\x07\x02", r"\x00".repeat(15)));
     assert_eq!(Mark::decode(bytes), Ok(mark));
+}
+
+#[test]
+fn a_beat_has_these_bytes_and_comes_back() {
+    let beat = WriterHeartbeat {
+        counter: 300,
+        at_ms: 5,
+        interval: Duration::from_secs(3),
+        writer_epoch: 2,
+        closed: true,
+    };
+    let bytes = beat::encode(&beat);
+    assert_eq!(show(&bytes), r"\x01\x01\xac\x02\x05\xb8\x17\x02");
+    assert_eq!(beat::decode(bytes.clone()), Ok(beat));
+    for end in 0..bytes.len() {
+        assert!(beat::decode(bytes.slice(..end)).is_err(), "cut at {end}");
+    }
 }
 
 #[test]

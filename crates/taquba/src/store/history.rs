@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::db::Snapshot;
-use super::find::undecodable;
+use super::find::{self, undecodable};
 use super::keys;
 use super::record::VERSION;
+use super::snapshot::Snapshot;
 use super::wire::{Malformed, Reader, put_bytes, put_u64};
 use crate::error::Result;
 use crate::lifecycle::history::Entry;
@@ -66,6 +66,14 @@ pub(crate) fn decode(value: Bytes) -> std::result::Result<Entry, Malformed> {
     let error = if flags & HAS_ERROR == 0 { None } else { Some(Arc::from(r.text()?)) };
     r.end()?;
     Ok(Entry { attempt, claimed_at, recorded_at, outcome, error })
+}
+
+/// All entries of the job of this id, oldest first; none when there is no such job.
+pub(crate) async fn of_id(at: &Snapshot, id: &str) -> Result<Vec<Entry>> {
+    match find::job(at, id).await? {
+        Some(job) => of_job(at, job.body.order).await,
+        None => Ok(Vec::new()),
+    }
 }
 
 /// All entries of the job with this order number, oldest first. One that cannot be decoded is left out and logged.

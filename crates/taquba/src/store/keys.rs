@@ -32,6 +32,8 @@ pub(crate) const FORMAT: &[u8] = b"Mformat";
 pub(crate) const MARK: &[u8] = b"Mmark";
 /// Present while a process has the store open, and after it died.
 pub(crate) const UNCLEAN: &[u8] = b"Munclean";
+/// The owner's last beat; absent until an owner beats.
+pub(crate) const HEARTBEAT: &[u8] = b"Mheartbeat";
 /// No scheduled job lies below the time in this row.
 pub(crate) const LOW_SCHEDULED: &[u8] = b"Mlow-scheduled";
 

@@ -57,6 +57,7 @@ async fn the_queue_does_what_a_naive_one_does_with_large_payloads() {
 async fn run(seed: u64, commands: u64, payload_max: u64, knobs: Knobs) {
     let mut world = World::new(seed, payload_max);
     world.real.knobs = knobs;
+    world.real.heartbeat = world.rng.chance(50).then(|| std::time::Duration::from_millis(20));
     let on_failure = SayOnPanic(seed, world.trace.clone());
     world.real.open(&world.naive).await.unwrap();
     for _ in 0..commands {
@@ -200,6 +201,10 @@ impl World {
                 let queue = self.real.queue.take().unwrap();
                 within("close", queue.close()).await.unwrap();
                 self.naive.closed();
+                if self.rng.chance(50) {
+                    let known: Vec<String> = self.known().into_iter().collect();
+                    self.real.compare_reader(&self.naive, &known).await;
+                }
             }
             End::Crash => self.real.crash().await,
             End::Takeover => {}

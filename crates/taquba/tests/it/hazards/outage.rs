@@ -79,3 +79,18 @@ async fn tables_that_do_not_get_through_hold_up_new_work_and_nothing_else() {
     // The refused one was never accepted.
     assert_eq!((stats.pending, stats.done), (taken as i64 + 1, 40));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_piles_up_no_beats() {
+    let bucket = Bucket::new();
+    let every = Duration::from_secs(1);
+    let queue = open(&bucket, OpenOptions::default().liveness_heartbeat(every)).await;
+    let beats = async || queue.view().writer_heartbeat().await.unwrap().unwrap().counter;
+    let before = beats().await;
+    bucket.hold(WAL_PUT);
+    pass(20 * every).await;
+    assert_eq!(beats().await, before + 1, "one is on its way, and no more are made");
+    bucket.release();
+    pass(5 * every).await;
+    assert!(beats().await > before + 4, "it beats again");
+}

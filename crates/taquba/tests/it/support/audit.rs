@@ -161,6 +161,10 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     assert_eq!(rows.get(b"Mformat".as_slice()).map(Vec::as_slice), Some(b"taquba 1".as_slice()));
     let unclean = rows.contains_key(b"Munclean".as_slice());
     assert_eq!(unclean, !closed.unwrap_or(!unclean), "the unclean mark");
+    if let Some(beat) = rows.get(b"Mheartbeat".as_slice()) {
+        // Only the last beat of a clean close says that nobody has the store.
+        assert_eq!(beat[..2], [1, u8::from(!unclean)], "the last beat");
+    }
     let space = |letter: u8| rows.iter().filter(move |(key, _)| key[0] == letter);
 
     let claimed: BTreeSet<Vec<u8>> = space(b'C').map(|(_, value)| claimed_main(value)).collect();

@@ -6,6 +6,8 @@ pub(crate) mod gen_ops;
 pub(crate) mod kill;
 pub(crate) mod naive;
 pub(crate) mod op;
+pub(crate) mod program;
+pub(crate) mod read_only;
 pub(crate) mod real;
 pub(crate) mod rng;
 

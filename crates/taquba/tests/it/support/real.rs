@@ -7,7 +7,7 @@ use std::time::Duration;
 use taquba::object_store::ObjectStore;
 use taquba::{
     Claim, ClaimOutcome, Clock, EnqueueResult, Error, JobRecord, JobStatus, Knobs, MockClock,
-    OpenOptions, Queue, QueueStats,
+    OpenOptions, Queue, QueueReader, QueueStats, QueueView, ReaderMode, ReaderOptions,
 };
 
 use super::naive::Naive;
@@ -40,6 +40,8 @@ pub(crate) struct Real {
     pub(crate) clock: MockClock,
     pub(crate) queue: Option<Queue>,
     pub(crate) knobs: Knobs,
+    /// How often the owners beat.
+    pub(crate) heartbeat: Option<Duration>,
     /// By the number of the hand-over, over all openings.
     pub(crate) claims: Vec<Claim>,
 }
@@ -53,12 +55,14 @@ impl Real {
             clock: MockClock::new(now),
             queue: None,
             knobs: Knobs::default(),
+            heartbeat: None,
             claims: Vec::new(),
         }
     }
 
     pub(crate) async fn open(&mut self, naive: &Naive) -> Result<(), Error> {
-        let options = OpenOptions { knobs: self.knobs, ..options(naive, &self.clock) };
+        let (knobs, liveness_heartbeat) = (self.knobs, self.heartbeat);
+        let options = OpenOptions { knobs, liveness_heartbeat, ..options(naive, &self.clock) };
         let open = Queue::open_with_options(self.store.clone(), PATH, options);
         self.queue = Some(within("open", open).await?);
         Ok(())
@@ -214,6 +218,40 @@ impl Real {
         Ok(())
     }
 
+    /// After a clean close: everything that a reader shows must be what the naive one says.
+    pub(crate) async fn compare_reader(&self, naive: &Naive, known_ids: &[String]) {
+        let options = ReaderOptions::default().mode(ReaderMode::FollowLatest);
+        let open = QueueReader::open_with_options(self.store.clone(), PATH, options);
+        let reader = within("open a reader", open).await.unwrap();
+        let view = reader.view();
+        for queue in naive.configs.keys() {
+            assert_eq!(view.stats(queue).await.unwrap(), expected_stats(naive, queue));
+            for status in STATES {
+                let jobs = naive.listing(queue, status);
+                let expected: Vec<_> = jobs.into_iter().map(|job| listed(&job.record)).collect();
+                let shown = list_view(view, queue, status, 3).await;
+                let difference = format!(
+                    "a reader's {status:?} jobs of {queue}:\n shown {}\n expected {}",
+                    brief(&shown),
+                    brief(&expected)
+                );
+                assert!(shown == expected, "{difference}");
+            }
+        }
+        for id in known_ids {
+            let expected = naive.job(id).map(|job| job.record.clone());
+            assert_eq!(view.get_job(id).await.unwrap(), expected, "a reader's job {id}");
+            let expected = naive.job(id).map(|job| job.history.clone()).unwrap_or_default();
+            assert_eq!(view.attempt_history(id).await.unwrap(), expected, "history of {id}");
+        }
+        for (key, value) in &naive.kv {
+            assert_eq!(view.kv_get(key).await.unwrap().as_deref(), Some(value.as_slice()));
+        }
+        let beat = reader.writer_heartbeat().await.unwrap();
+        assert_eq!(beat.map(|beat| beat.closed), self.heartbeat.map(|_| true));
+        reader.close().await.unwrap();
+    }
+
     /// Everything that the queue shows must be what the naive one says.
     pub(crate) async fn compare(&self, naive: &Naive, known_ids: &[String], rng: &mut Rng) {
         if let Some(difference) = self.difference(naive, known_ids, rng).await {
@@ -357,10 +395,14 @@ pub(crate) async fn list(
     status: JobStatus,
     page: usize,
 ) -> Vec<JobRecord> {
+    list_view(queue.view(), name, status, page).await
+}
+
+async fn list_view(view: &QueueView, name: &str, status: JobStatus, page: usize) -> Vec<JobRecord> {
     let mut jobs = Vec::new();
     let mut cursor: Option<Vec<u8>> = None;
     loop {
-        let listing = queue.view().list_jobs(name, status, cursor.as_deref(), page).await.unwrap();
+        let listing = view.list_jobs(name, status, cursor.as_deref(), page).await.unwrap();
         assert!(listing.jobs.len() <= page);
         jobs.extend(listing.jobs);
         match listing.next_cursor {
