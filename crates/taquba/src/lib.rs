@@ -41,8 +41,8 @@ pub use limits::{
 pub use name::QueueName;
 pub use queue::{Claim, KvPage, KvRange, LeaseHandle, Queue, QueueView};
 pub use record::{
-    CancelOutcome, EnqueueResult, JobPage, JobRecord, JobStatus, NackOutcome, QueueStats,
-    SignalDelivery, WaitOutcome, WakeOutcome,
+    CancelOutcome, EnqueueResult, JobPage, JobRecord, JobStatus, NackOutcome, OrphanSweep,
+    QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
 };
 pub use url::open_url;
 pub use worker::{

@@ -6,6 +6,7 @@
 //!   answers ◄── durable watermark ◄── log PUT ◄── one flusher ◄──────────────────────────────────┘
 //! ```
 
+mod bin;
 mod claims;
 mod close;
 mod commands;
@@ -13,6 +14,7 @@ mod decide;
 mod flush;
 mod found;
 mod moves;
+mod offload;
 mod open;
 mod owner;
 mod plan;
@@ -22,6 +24,7 @@ pub(crate) mod request;
 mod round;
 mod run;
 pub(crate) mod shared;
+mod sweep;
 mod timers;
 mod upkeep;
 
@@ -33,13 +36,12 @@ use tokio::sync::{mpsc, watch};
 
 use flush::Demand;
 use owner::Ownership;
-use request::{Answer, ClaimRequest, Command, Reply, Request};
+use request::{Answer, ClaimRequest, Command, Reply, Request, Watched};
 
 use crate::config::Knobs;
 use crate::env::Instant;
 use crate::lifecycle::job::JobId;
 use crate::name::QueueName;
-use crate::record::WaitOutcome;
 use crate::state::claims::Claims;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Queues;
@@ -86,7 +88,7 @@ pub(crate) struct Engine {
     /// Workers that wait for jobs, in order.
     idle: HashMap<QueueName, VecDeque<ClaimRequest>>,
     /// Callers that wait for a job's end.
-    watchers: HashMap<JobId, Vec<(u64, Reply<WaitOutcome>)>>,
+    watchers: HashMap<JobId, Vec<(u64, Reply<Watched>)>>,
     /// Who is told of jobs that die without a worker's word.
     deaths: HashMap<QueueName, Vec<mpsc::UnboundedSender<String>>>,
     reservations: Reservations,

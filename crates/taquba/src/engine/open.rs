@@ -4,17 +4,21 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use super::bin::{self, Bin};
 use super::close::flushed;
 use super::flush::{self, Demand, FlushPolicy};
 use super::moves::Ready;
+use super::offload::Offload;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
-use super::request::Request;
+use super::request::{Reply, Request};
 use super::run::{End, Nets};
 use super::shared::Shared;
+use super::sweep::{self, Sweeper, Timetable};
 use super::{Engine, Timers, upkeep};
 use crate::config::OpenOptions;
 use crate::env;
@@ -23,11 +27,14 @@ use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
+use crate::record::OrphanSweep;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Snapshot, Store};
+use crate::store::deadline::Deadline;
+use crate::store::objects::Objects;
 use crate::store::record::{self, Counters, Mark};
 use crate::store::{find, keys};
 
@@ -38,6 +45,10 @@ const FORMAT_NAME: &[u8] = b"taquba ";
 /// in the same batch.
 const CLOCK_MARGIN_MS: u64 = 1_000;
 
+/// When orphaned payload objects are looked for first (1 min): after the rush of an opening, and when what the last
+/// owner had under way has landed.
+const FIRST_SWEEP: Duration = Duration::from_secs(60);
+
 /// Opens the store and starts its tasks.
 pub(crate) async fn open(
     object_store: Arc<dyn ObjectStore>,
@@ -45,12 +56,17 @@ pub(crate) async fn open(
     options: OpenOptions,
 ) -> Result<Arc<Shared>> {
     let configs = Configs::new(&options)?;
+    if options.orphan_sweep_interval.is_some_and(|every| every.is_zero()) {
+        let reason = "must not be zero; None switches sweeps off";
+        return Err(Error::InvalidOption { option: "orphan_sweep_interval", reason });
+    }
     let location = Location::new(
         path,
         object_store,
         options.wal_object_store.clone(),
         options.store_request_timeout,
     );
+    let objects = objects(&location, &options)?;
     let proof = env::now();
     let knobs = options.knobs;
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
@@ -59,12 +75,17 @@ pub(crate) async fn open(
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
+    let (sweeps, asked) = mpsc::unbounded_channel();
+    let (bin, thrown) = Bin::new();
+    let opening = (found.store, found.mark.epoch + 1);
+    tokio::spawn(bin::run(objects.clone(), thrown));
     let shared = Arc::new(Shared::new(
         mailbox,
         Ids::after(found.mark.id, env::id_entropy),
         Arc::clone(&options.clock),
         configs,
         store,
+        Offload::new(objects, options.payload_offload_threshold, opening, bin, sweeps),
         options.call_timeout,
     ));
     let ownership = Arc::new(Ownership::new());
@@ -75,7 +96,36 @@ pub(crate) async fn open(
     engine.queues.set_band_bytes(knobs.band_bytes);
     engine.recover(found.claimed, found.stray_claims).await?;
     start(engine, &shared, ownership, demanded, &options);
+    start_sweeps(&shared, asked, &options);
     Ok(shared)
+}
+
+/// Where payload objects are, checked.
+fn objects(location: &Location, options: &OpenOptions) -> Result<Objects> {
+    let inner = match &options.payload_store {
+        Some(store) => Arc::new(Deadline::new(Arc::clone(store), options.store_request_timeout)),
+        None => Arc::clone(&location.main),
+    };
+    let objects = Objects::new(inner, &location.path, options.payload_path.as_deref());
+    objects.ok_or(Error::InvalidOption {
+        option: "payload_path",
+        reason: "must neither lie within the path of the queue nor contain it",
+    })
+}
+
+/// Starts the sweeps of orphaned payload objects: this opening's number is durable.
+fn start_sweeps(
+    shared: &Shared,
+    asked: mpsc::UnboundedReceiver<Reply<OrphanSweep>>,
+    options: &OpenOptions,
+) {
+    let sweeper = Sweeper {
+        store: shared.store.clone(),
+        offload: Arc::clone(&shared.offload),
+        mailbox: shared.mailbox.clone(),
+    };
+    let timetable = Timetable { first: FIRST_SWEEP, every: options.orphan_sweep_interval };
+    tokio::spawn(sweep::run(sweeper, timetable, asked, shared.closed.subscribe()));
 }
 
 /// Starts the loop and the tasks beside it.
@@ -102,6 +152,8 @@ fn start(
 /// What the store says at open.
 struct Found {
     mark: Mark,
+    /// The number that names the store in its payload objects; drawn now if it has none.
+    store: u64,
     unclean: bool,
     low_scheduled: u64,
     queues: Queues,
@@ -134,8 +186,13 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         }
         None => 0,
     };
+    let store = match at.get(keys::STORE).await? {
+        Some(value) => record::decode_low(&value).map_err(|e| find::undecodable(keys::STORE, e))?,
+        None => env::store_number(),
+    };
     let mut found = Found {
         mark,
+        store,
         unclean: at.get(keys::UNCLEAN).await?.is_some(),
         low_scheduled,
         queues: Queues::default(),
@@ -262,6 +319,7 @@ impl Engine {
         let stamp = round.stamp;
         round.batch.put(keys::FORMAT.into(), FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
+        round.batch.put(keys::STORE.into(), record::encode_low(self.shared.offload.store));
         for slot in stray_claims {
             round.batch.delete(&keys::claim(slot));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::found::Found;
+use super::offload::Upload;
 use super::request::{KvChanges, Prepared};
 use super::round::Round;
 use crate::error::{Error, Result};
@@ -23,6 +24,7 @@ pub(crate) struct Plan {
     pub(crate) moves: Vec<Move>,
     pub(crate) kv: KvChanges,
     pub(crate) results: Vec<EnqueueResult>,
+    pub(crate) uploads: Vec<Upload>,
 }
 
 /// What the earlier jobs of the same command hold already.
@@ -42,7 +44,7 @@ impl Engine {
         lead: bool,
         round: &Round,
     ) -> Result<Plan> {
-        let mut plan = Plan { kv: what.kv, ..Plan::default() };
+        let mut plan = Plan { kv: what.kv, uploads: what.uploads, ..Plan::default() };
         let mut earlier = Earlier::default();
         for (index, new) in what.jobs.iter().enumerate() {
             let result = self.plan_job(new, found, &mut earlier, &mut plan, round)?;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::bin::Doomed;
 use super::found::Found;
+use super::offload::Upload;
 use super::refill::Page;
 use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::admit::NewJob;
-use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::job::{Job, JobId, Object};
 use crate::name::QueueName;
 use crate::record::{
     CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
@@ -43,10 +45,12 @@ pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>, value: Result<T>) -> An
 pub(crate) type KvChanges = Vec<(Bytes, Option<Bytes>)>;
 
 /// Effects, checked and encoded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) kv: KvChanges,
+    /// The objects that the jobs name. Dropped without a record that names them, they go.
+    pub(crate) uploads: Vec<Upload>,
 }
 
 /// What a caller wants, with where its answer goes.
@@ -105,12 +109,28 @@ pub(crate) enum Op {
     Watch {
         id: JobId,
         watcher: u64,
-        reply: Reply<WaitOutcome>,
+        reply: Reply<Watched>,
     },
     /// A claim that nobody took over and that must look whether its dedup key is still free.
     Release {
         claim: ClaimNo,
     },
+}
+
+/// How a job that was waited for ended.
+pub(crate) struct Watched {
+    pub(crate) outcome: WaitOutcome,
+    /// Its payload, when that is in an object.
+    pub(crate) object: Option<Object>,
+    /// Held while the payload is read, when the job is gone.
+    pub(crate) doomed: Option<Arc<Doomed>>,
+}
+
+impl Watched {
+    /// An outcome whose payload, if any, is in it.
+    pub(crate) fn plain(outcome: WaitOutcome) -> Self {
+        Self { outcome, object: None, doomed: None }
+    }
 }
 
 /// A caller's decision.
@@ -156,6 +176,11 @@ impl Grants {
         Self { grants, back }
     }
 
+    /// The claims, which stay here.
+    pub(crate) fn all(&self) -> &[Grant] {
+        &self.grants
+    }
+
     /// Takes all claims over; from here on they are the taker's to settle.
     pub(crate) fn take_all(&mut self) -> Vec<Grant> {
         std::mem::take(&mut self.grants)
@@ -196,6 +221,8 @@ pub(crate) enum Request {
     Deaths(QueueName, mpsc::UnboundedSender<String>),
     /// The store failed for good.
     Lost(CloseReason),
+    /// Answer when everything written until now is durable.
+    Barrier(Reply<()>),
     /// Look at leases and timers now, then answer.
     Tick(Reply<()>),
     /// Finish what was accepted, then close.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use super::offload::Offload;
 use super::prepare::Configs;
-use super::request::{Command, Op, Reply, Request};
+use super::request::{Command, Op, Prepared, Reply, Request};
 use crate::clock::Clock;
 use crate::env;
 use crate::error::{CloseReason, Error, Result};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     mono_high: AtomicU64,
     pub(crate) configs: Configs,
     pub(crate) store: Store,
+    pub(crate) offload: Arc<Offload>,
     pub(crate) closed: watch::Sender<Option<CloseReason>>,
     call_timeout: Duration,
     next_watcher: AtomicU64,
@@ -58,6 +60,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
         configs: Configs,
         store: Store,
+        offload: Offload,
         call_timeout: Duration,
     ) -> Self {
         let room = |units| Arc::new(Semaphore::new(units as usize));
@@ -72,6 +75,7 @@ impl Shared {
             mono_high: AtomicU64::new(0),
             configs,
             store,
+            offload: Arc::new(offload),
             closed: watch::Sender::new(None),
             call_timeout,
             next_watcher: AtomicU64::new(0),
@@ -103,6 +107,12 @@ impl Shared {
     pub(crate) fn post(&self, request: Request) -> Result<()> {
         self.check_open()?;
         self.mailbox.send(request).map_err(|_| self.closed_error())
+    }
+
+    /// Uploads the large payloads of a command that is about to be sent.
+    pub(crate) async fn upload(&self, what: &mut Prepared) -> Result<()> {
+        self.check_open()?;
+        self.offload.upload(what, self.clock.now_ms()).await
     }
 
     async fn room(&self, lane: Lane, bytes: usize) -> Result<OwnedSemaphorePermit> {

@@ -36,7 +36,8 @@ impl Queue {
         options: EnqueueOptions,
     ) -> Result<String> {
         let job = self.shared.configs.job(queue, payload, options)?;
-        let results = self.send_jobs(false, Prepared { jobs: vec![job], kv: Vec::new() }).await?;
+        let results =
+            self.send_jobs(false, Prepared { jobs: vec![job], ..Prepared::default() }).await?;
         Ok(results.into_iter().next().map(EnqueueResult::into_id).unwrap_or_default())
     }
 
@@ -72,11 +73,12 @@ impl Queue {
             return Ok(Vec::new());
         }
         limits::check("batch jobs", payloads.len(), limits::MAX_BATCH)?;
-        let size = payloads.iter().map(Vec::len).sum();
+        let size =
+            payloads.iter().map(|payload| self.shared.configs.size_within(payload.len())).sum();
         limits::check("batch bytes", size, limits::MAX_BATCH_SIZE)?;
         let job = |payload| self.shared.configs.job(queue, payload, EnqueueOptions::default());
         let jobs = payloads.into_iter().map(job).collect::<Result<_>>()?;
-        let results = self.send_jobs(false, Prepared { jobs, kv: Vec::new() }).await?;
+        let results = self.send_jobs(false, Prepared { jobs, ..Prepared::default() }).await?;
         Ok(results.into_iter().map(EnqueueResult::into_id).collect())
     }
 
@@ -90,7 +92,8 @@ impl Queue {
         self.send_jobs(false, what).await
     }
 
-    async fn send_jobs(&self, lead: bool, what: Prepared) -> Result<Vec<EnqueueResult>> {
+    async fn send_jobs(&self, lead: bool, mut what: Prepared) -> Result<Vec<EnqueueResult>> {
+        self.shared.upload(&mut what).await?;
         let bytes =
             size_of(&what) + what.jobs.iter().map(|job| job_size(job).min(1) * 256).sum::<usize>();
         self.shared.call(Lane::Intake, bytes, |reply| Op::Enqueue { lead, what, reply }).await

@@ -7,6 +7,7 @@ pub(crate) mod db;
 pub(crate) mod deadline;
 pub(crate) mod find;
 pub(crate) mod keys;
+pub(crate) mod objects;
 pub(crate) mod record;
 pub(crate) mod rows;
 pub(crate) mod scan;
