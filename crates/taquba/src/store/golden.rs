@@ -168,6 +168,7 @@ fn damaged_records_are_refused_and_never_panic() {
     for payload in [Payload::Apart { size: 600, bytes: None }, object()] {
         damage(&encode_job(&job(payload, State::Pending)));
     }
+    assert!(decode_headers(&Bytes::from_static(&[9])).is_err());
 }
 
 fn damage(whole: &Bytes) {

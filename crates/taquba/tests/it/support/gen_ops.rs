@@ -29,7 +29,10 @@ pub(crate) fn naive(now: u64) -> Naive {
             .default_priority(PRIORITY_HIGH)
             .max_attempts(4_u32),
     ];
-    Naive::new(now, QUEUES.iter().map(ToString::to_string).zip(configs).collect())
+    let configs = QUEUES.iter().map(ToString::to_string).zip(configs).collect();
+    let mut naive = Naive::new(now, configs);
+    naive.offload_above = Some(1_000);
+    naive
 }
 
 /// Draws commands.
