@@ -16,6 +16,8 @@ mod host_behind;
 mod kill_at_every_call;
 mod low_marks;
 mod model;
+mod orphans;
+mod payloads;
 mod races;
 mod storm;
 mod support;

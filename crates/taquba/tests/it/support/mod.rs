@@ -8,6 +8,7 @@ pub(crate) mod naive;
 pub(crate) mod op;
 pub(crate) mod real;
 pub(crate) mod rng;
+pub(crate) mod shelf;
 
 use std::time::Duration;
 
