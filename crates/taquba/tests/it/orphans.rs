@@ -72,6 +72,14 @@ impl World {
         self.known.lock().unwrap().taken.insert(payload);
     }
 
+    /// What was confirmed and is neither found nor taken.
+    fn lost(&self, found: &BTreeSet<Vec<u8>>) -> Vec<String> {
+        let known = self.known.lock().unwrap();
+        let there = |payload: &&Vec<u8>| found.contains(*payload) || known.taken.contains(*payload);
+        let lost = known.confirmed.iter().filter(|payload| !there(payload));
+        lost.map(|payload| String::from_utf8_lossy(payload).into_owned()).collect()
+    }
+
     async fn open(&self, kill: Kill, rng: &mut Rng) -> Result<Queue, Error> {
         let store = KillStore::new(Arc::clone(&self.bytes), kill);
         let shelf = Shelf::new(Arc::new(store), Rng::new(rng.next()), 1 + rng.below(12));
@@ -239,11 +247,7 @@ async fn settle(world: &World, rng: &mut Rng) {
         found.insert(claim.payload.clone());
         queue.ack(&claim).await.unwrap();
     }
-    let known = world.known.lock().unwrap();
-    let lost: Vec<_> =
-        known.confirmed.difference(&found).filter(|p| !known.taken.contains(*p)).collect();
-    assert!(lost.is_empty(), "lost: {lost:?}");
-    drop(known);
+    assert_eq!(world.lost(&found), Vec::<String>::new(), "lost");
     within("close", queue.close()).await.unwrap();
     assert_eq!(world.audit().await, BTreeSet::new(), "at the end");
     let left =
