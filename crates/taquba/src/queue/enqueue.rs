@@ -13,8 +13,12 @@ use crate::record::EnqueueResult;
 impl Queue {
     /// Enqueues a job with the queue's defaults and returns its id. Durable on return.
     ///
+    /// A payload larger than [`OpenOptions::payload_offload_threshold`](crate::OpenOptions::payload_offload_threshold)
+    /// is uploaded to an object of its own first.
+    ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) past 64 MiB;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) past 64 MiB in the store, 256 MiB in an object;
+    /// [`Error::PayloadStore`](crate::Error::PayloadStore) when the upload failed, and then nothing was enqueued;
     /// [`Error::NotConfirmed`](crate::Error::NotConfirmed) when the store did not answer in time;
     /// [`Error::Closed`](crate::Error::Closed).
     ///
@@ -64,7 +68,7 @@ impl Queue {
         Ok((first, results))
     }
 
-    /// Enqueues up to 10,000 payloads (64 MiB) in one commit; ids in input order. Durable on return.
+    /// Enqueues up to 10,000 payloads (64 MiB, those in objects of their own not counted) in one commit; ids in input order. Durable on return.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) past the caps; else as [`enqueue`](Self::enqueue).
