@@ -114,6 +114,20 @@ pub struct OpenOptions {
     pub fence_check_interval: Duration,
     /// Deadline of one request to the object store; past it the request is retried. Default 30 s.
     pub store_request_timeout: Duration,
+    /// Payloads strictly larger than this many bytes are kept in objects of their own, beside the store, and never
+    /// enter its log; `None` keeps all payloads in the store. Default
+    /// [`DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD`]. May change between opens. What [`Queue::decide`](crate::Queue::decide)
+    /// and [`Queue::settle_decided`](crate::Queue::settle_decided) enqueue stays in the store whatever its size, since
+    /// it comes to be where nothing can be uploaded.
+    pub payload_offload_threshold: Option<usize>,
+    /// Where those objects are kept; `None` (default): in the same object store. Every open must name the same.
+    pub payload_store: Option<Arc<dyn ObjectStore>>,
+    /// Under which path they are kept; `None` (default): the queue's path with `-payloads` after it. It may neither lie
+    /// within the queue's path nor contain it; several queues may share it. Every open must name the same.
+    pub payload_path: Option<String>,
+    /// How often payload objects are looked for that a crash left behind, besides once a minute after open: one LIST
+    /// per 1,000 payload objects each time. `None` switches it off, that after open too. Default 24 h.
+    pub orphan_sweep_interval: Option<Duration>,
     /// Write-ahead log on another (lower-latency) store; every open must use the same pair. Default: the same store.
     pub wal_object_store: Option<Arc<dyn ObjectStore>>,
     /// Whether a store is created when there is none. Default true; false answers
@@ -186,6 +200,10 @@ impl Default for OpenOptions {
             call_timeout: Duration::from_secs(60),
             fence_check_interval: Duration::from_secs(30),
             store_request_timeout: Duration::from_secs(30),
+            payload_offload_threshold: Some(DEFAULT_PAYLOAD_OFFLOAD_THRESHOLD),
+            payload_store: None,
+            payload_path: None,
+            orphan_sweep_interval: Some(Duration::from_secs(24 * 3_600)),
             wal_object_store: None,
             create: true,
             liveness_heartbeat: None,
@@ -217,6 +235,12 @@ impl OpenOptions {
         fence_check_interval: Duration,
         /// Sets [`store_request_timeout`](Self::store_request_timeout).
         store_request_timeout: Duration,
+        /// Sets [`payload_offload_threshold`](Self::payload_offload_threshold).
+        payload_offload_threshold: Option<usize>,
+        /// Sets [`payload_store`](Self::payload_store).
+        payload_store: Option<Arc<dyn ObjectStore>>,
+        /// Sets [`orphan_sweep_interval`](Self::orphan_sweep_interval).
+        orphan_sweep_interval: Option<Duration>,
         /// Sets [`wal_object_store`](Self::wal_object_store).
         wal_object_store: Option<Arc<dyn ObjectStore>>,
         /// Sets [`create`](Self::create).
@@ -225,6 +249,13 @@ impl OpenOptions {
         liveness_heartbeat: Option<Duration>,
         /// Sets [`takeover`](Self::takeover).
         takeover: Takeover,
+    }
+
+    /// Sets [`payload_path`](Self::payload_path).
+    #[must_use]
+    pub fn payload_path(mut self, path: impl IntoOptionString) -> Self {
+        self.payload_path = path.into_option_string();
+        self
     }
 
     /// Sets the configuration of one queue.

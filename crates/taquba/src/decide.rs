@@ -96,6 +96,8 @@ pub(crate) enum Verdict {
     /// What the worker wanted to commit was refused; as a failed attempt, but nobody decided on it.
     Refused(String),
     DeadLetter(String),
+    /// The payload is gone; as a dead letter, but nobody decided on it.
+    Lost(String),
 }
 
 /// What a decision changes. All of it commits at once, or none of it.

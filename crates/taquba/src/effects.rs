@@ -16,7 +16,8 @@ pub struct EnqueueRequest {
     pub options: EnqueueOptions,
 }
 
-/// Changes that commit together with a settlement, or not at all. At most 1,000 entries and 4 MiB.
+/// Changes that commit together with a settlement, or not at all. At most 1,000 entries and 4 MiB,
+/// payloads in objects of their own not counted.
 #[derive(Debug, Clone, Default)]
 pub struct SettlementEffects {
     /// Jobs to enqueue, in order.

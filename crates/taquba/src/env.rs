@@ -46,6 +46,12 @@ pub(crate) fn id_entropy() -> u128 {
     ulid::Ulid::new().random()
 }
 
+/// Returns 64 random bits that name a new store.
+pub(crate) fn store_number() -> u64 {
+    let bits = id_entropy().to_le_bytes();
+    bits.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
 /// Returns milliseconds of monotonic time since the first call in this process.
 pub(crate) fn process_ms() -> u64 {
     static START: OnceLock<std::time::Instant> = OnceLock::new();

@@ -38,8 +38,12 @@ pub(crate) const MAX_EFFECTS_SIZE: usize = 4 * 1_024 * 1_024;
 pub(crate) const MAX_BATCH: usize = 10_000;
 /// Largest batch call, in bytes (64 MiB).
 pub(crate) const MAX_BATCH_SIZE: usize = 64 * 1_024 * 1_024;
-/// Largest payload of one job or signal, in bytes (64 MiB): what one batch call may carry.
+/// Largest payload that is kept in the store itself, in bytes (64 MiB): what one batch call may carry.
 pub(crate) const MAX_PAYLOAD_SIZE: usize = MAX_BATCH_SIZE;
+
+/// Largest payload in an object of its own, in bytes (256 MiB): it is written in one request, within
+/// `store_request_timeout`, and a worker holds it in memory whole.
+pub(crate) const MAX_OFFLOADED_SIZE: usize = 256 * 1_024 * 1_024;
 
 /// Refuses `size` past `max`, naming `what` was too large.
 pub(crate) fn check(what: &'static str, size: usize, max: usize) -> Result<()> {

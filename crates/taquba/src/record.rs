@@ -28,10 +28,11 @@ pub struct JobRecord {
     pub id: String,
     /// Its queue.
     pub queue: QueueName,
-    /// What the caller enqueued. Empty in the stored form of a large payload.
+    /// What the caller enqueued. Empty in the stored form of a payload that has an object of its own.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
-    /// Where a payload kept in an object of its own is; `None` when it is in the store itself.
+    /// The object that holds the payload, as a path below `OpenOptions::payload_path`; `None` when it is in the store
+    /// itself.
     pub payload_ref: Option<String>,
     /// What the caller attached.
     pub headers: HashMap<String, String>,
@@ -225,6 +226,23 @@ pub struct QueueStats {
     /// Whether no job is handed out ([`Queue::pause`](crate::Queue::pause)).
     #[serde(default)]
     pub paused: bool,
+}
+
+/// What a sweep of orphaned payload objects found; see [`Queue::sweep_orphans_now`](crate::Queue::sweep_orphans_now).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OrphanSweep {
+    /// Objects that a job's record names.
+    pub named: usize,
+    /// Objects that are left alone because a call of this process, or a later owner, may still make a record name
+    /// them.
+    pub open: usize,
+    /// Objects that nothing named and nothing ever could, deleted.
+    pub deleted: usize,
+    /// Such objects whose deletion failed; the next sweep tries again.
+    pub failed: usize,
+    /// Objects in the store's payload folder that no version of this library names so; left alone.
+    pub foreign: usize,
 }
 
 /// One page of a listing.

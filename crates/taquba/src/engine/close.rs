@@ -1,5 +1,7 @@
 //! How the engine ends: drained and closed cleanly, or lost. Either way every waiting call is answered.
 
+use std::time::Duration;
+
 use super::Engine;
 use super::request::Reply;
 use super::round::Round;
@@ -7,6 +9,9 @@ use crate::env;
 use crate::error::{CloseReason, Error, Result};
 use crate::store::keys;
 use crate::store::rows::Batch;
+
+/// How long a close waits for deletions of payload objects that are under way.
+const EMPTY_BIN_MAX: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Stops taking work in. What was accepted goes on; those who wait for what may never come hear that it is over.
@@ -55,6 +60,8 @@ impl Engine {
         let mut batch = Batch::default();
         batch.delete(&keys::UNCLEAN.into());
         batch.put(keys::MARK.into(), self.mark.encode());
+        // What was removed should be gone when the call returns, but it must not wait long for that.
+        env::within(EMPTY_BIN_MAX, self.shared.offload.bin.emptied()).await;
         self.last_beat(&mut batch);
         let seq = self.store.write(batch).await?;
         flushed(&self.store, seq).await?;

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use super::Engine;
 use super::found::Found;
 use super::moves::Ready;
+use super::offload::Upload;
 use super::plan::Plan;
-use super::request::{Answer, Command, Decision, KvChanges, Op, Prepared, Reply, answer};
+use super::request::{Answer, Command, Decision, KvChanges, Op, Prepared, Reply, Watched, answer};
 use super::round::Round;
 use crate::decide::{Changes, Facts, Reads, Verdict};
 use crate::error::{Error, Result};
@@ -138,6 +139,7 @@ impl Engine {
 
     /// Applies a plan.
     fn commit(&mut self, plan: Plan, round: &mut Round) -> Vec<EnqueueResult> {
+        hand_over(plan.uploads, &plan.moves, round);
         for change in plan.moves {
             self.apply(change, Ready::WhenDurable, round);
         }
@@ -176,7 +178,7 @@ impl Engine {
         }
         let plan = self.plan(effects, found, false, round)?;
         self.apply(change, Ready::WhenDurable, round);
-        if matches!(verdict, Verdict::Refused(_)) {
+        if matches!(verdict, Verdict::Refused(_) | Verdict::Lost(_)) {
             self.tell_death(&job, round);
         }
         Ok(NackOutcome::DeadLettered(self.commit(plan, round)))
@@ -199,7 +201,7 @@ impl Engine {
                 let retry = self.shared.configs.retry(queue);
                 settle::nack(job, clip_error(error), &retry, round.stamp)
             }
-            Verdict::DeadLetter(reason) => {
+            Verdict::DeadLetter(reason) | Verdict::Lost(reason) => {
                 settle::dead_letter(job, clip_error(reason), round.stamp)
             }
         }
@@ -336,11 +338,11 @@ impl Engine {
         &mut self,
         id: JobId,
         watcher: u64,
-        reply: Reply<WaitOutcome>,
+        reply: Reply<Watched>,
         found: &Found,
     ) -> Option<Answer> {
         let Some(job) = self.found_job(&id, found) else {
-            return Some(answer(reply, Ok(WaitOutcome::NotFound)));
+            return Some(answer(reply, Ok(Watched::plain(WaitOutcome::NotFound))));
         };
         let ended = match job.state {
             State::Done { .. } => WaitOutcome::Done,
@@ -350,8 +352,12 @@ impl Engine {
                 return None;
             }
         };
-        let outcome = shape::job_record(&job).map(|record| ended(Box::new(record)));
-        Some(answer(reply, outcome))
+        let object = job.body.payload.object().copied();
+        let watched = shape::job_record(&job).map(|record| {
+            let outcome = ended(Box::new(record));
+            Watched { outcome, object, doomed: None }
+        });
+        Some(answer(reply, watched))
     }
 
     /// Gives back a claim that reached no worker.
@@ -440,7 +446,7 @@ impl Engine {
             (Some(_), None) => return Err(Error::Undecided),
             (None, _) => None,
         };
-        let mut prepared = self.shared.configs.effects(changes.effects)?;
+        let mut prepared = self.shared.configs.effects_within(changes.effects)?;
         for job in &mut prepared.jobs {
             job.id_issued =
                 job.id.as_ref().is_some_and(|id| changes.issued.iter().any(|i| **i == **id));
@@ -484,6 +490,18 @@ impl Engine {
             })
             .collect()
     }
+}
+
+/// Uploads that jobs name belong to their records from here on, whatever becomes of the commit; the others go at once.
+/// The sweep learns of it when the records are in the store's memory, where it looks for them.
+fn hand_over(uploads: Vec<Upload>, moves: &[Move], round: &mut Round) {
+    if uploads.is_empty() {
+        return;
+    }
+    let jobs = moves.iter().filter_map(|change| change.after.as_ref());
+    let named = jobs.filter_map(|job| Some(job.body.payload.object()?.name)).collect();
+    let kept = Upload::keep_named(uploads, &named);
+    round.written.push(Box::new(move |_| drop(kept)));
 }
 
 /// The caller's key in a stored one; `None` for rows that are no caller's.

@@ -6,6 +6,7 @@
 //!   answers ◄── durable watermark ◄── log PUT ◄── one flusher ◄──────────────────────────────────┘
 //! ```
 
+mod bin;
 mod bulk;
 mod claims;
 mod close;
@@ -15,6 +16,7 @@ mod flush;
 mod found;
 mod heartbeat;
 mod moves;
+mod offload;
 mod open;
 mod owner;
 mod plan;
@@ -25,6 +27,7 @@ mod retention;
 mod round;
 mod run;
 pub(crate) mod shared;
+mod sweep;
 mod takeover;
 mod timers;
 mod upkeep;
@@ -38,13 +41,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use flush::Demand;
 use heartbeat::Heartbeat;
 use owner::Ownership;
-use request::{Answer, ClaimRequest, Command, Reply, Request};
+use request::{Answer, ClaimRequest, Command, Reply, Request, Watched};
 
 use crate::config::Knobs;
 use crate::env::Instant;
 use crate::lifecycle::job::JobId;
 use crate::name::QueueName;
-use crate::record::WaitOutcome;
 use crate::state::claims::Claims;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Queues;
@@ -104,7 +106,7 @@ pub(crate) struct Engine {
     /// Callers that wait until a job can be claimed.
     awaiting: HashMap<QueueName, Vec<oneshot::Sender<()>>>,
     /// Callers that wait for a job's end.
-    watchers: HashMap<JobId, Vec<(u64, Reply<WaitOutcome>)>>,
+    watchers: HashMap<JobId, Vec<(u64, Reply<Watched>)>>,
     /// Who is told of jobs that die without a worker's word.
     deaths: HashMap<QueueName, Vec<mpsc::UnboundedSender<String>>>,
     reservations: Reservations,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::request::answer;
+use super::bin::Doomed;
+use super::request::{Answer, Watched, answer};
 use super::round::Round;
-use crate::lifecycle::job::{Job, State};
+use crate::lifecycle::job::{Job, Object, State};
 use crate::lifecycle::term::runs;
 use crate::lifecycle::{Ending, Move, settle};
 use crate::record::WaitOutcome;
@@ -48,9 +49,7 @@ impl Engine {
             let before = change.before.as_ref();
             self.enter(before, after, ready, round)
         });
-        if let Some(ending) = change.ending {
-            self.tell_watchers(&change, ending, round);
-        }
+        self.tell_watchers(&change, round);
         claim
     }
 
@@ -147,10 +146,17 @@ impl Engine {
         self.retention.insert((queue.clone(), kind), at, || configs.keep_ms(&queue, kind));
     }
 
-    /// Tells those who wait for the job's end, once it is durable.
-    fn tell_watchers(&mut self, change: &Move, ending: Ending, round: &mut Round) {
+    /// Once the move is durable: tells those who wait for the job's end, and throws its payload's object away if the
+    /// job is gone for good. Not before: a crash could bring the record back. They may read the payload first.
+    fn tell_watchers(&mut self, change: &Move, round: &mut Round) {
         let Some(job) = &change.before else { return };
-        let Some(watchers) = self.watchers.remove(job.id()) else {
+        let object = job.body.payload.object().copied();
+        let gone = object.filter(|_| change.after.is_none());
+        let watchers = change.ending.and_then(|_| self.watchers.remove(job.id()));
+        let Some(ending) = change.ending.filter(|_| watchers.is_some()) else {
+            if let Some(object) = gone {
+                round.durable.push(self.throw(object));
+            }
             return;
         };
         let last = match (&change.after, ending) {
@@ -158,14 +164,32 @@ impl Engine {
             (None, Ending::Completed) => settle::completed(job, change.result.clone(), round.stamp),
             (None, _) => job.as_ref().clone(),
         };
-        for (_, reply) in watchers {
-            let outcome = shape::job_record(&last).map(|record| match ending {
-                Ending::Completed => WaitOutcome::Done(Box::new(record)),
-                Ending::DeadLettered => WaitOutcome::Dead(Box::new(record)),
-                Ending::Cancelled => WaitOutcome::Cancelled,
-            });
-            round.durable.push(answer(reply, outcome));
-        }
+        let bin = self.shared.offload.bin.clone();
+        round.durable.push(Box::new(move |ended| {
+            let gone = gone.filter(|_| ended.is_none());
+            let doomed = gone.map(|object| Arc::new(Doomed::new(object.name, bin)));
+            for (_, reply) in watchers.into_iter().flatten() {
+                let watched = shape::job_record(&last).map(|record| {
+                    let outcome = match ending {
+                        Ending::Completed => WaitOutcome::Done(Box::new(record)),
+                        Ending::DeadLettered => WaitOutcome::Dead(Box::new(record)),
+                        Ending::Cancelled => WaitOutcome::Cancelled,
+                    };
+                    Watched { outcome, object, doomed: doomed.clone() }
+                });
+                answer(reply, watched)(ended);
+            }
+        }));
+    }
+
+    /// Throws the object of a removed record away, once that is durable.
+    fn throw(&self, object: Object) -> Answer {
+        let bin = self.shared.offload.bin.clone();
+        Box::new(move |ended| {
+            if ended.is_none() {
+                bin.throw(object.name);
+            }
+        })
     }
 
     /// Tells those who asked of a job that died without a worker's word, once it is durable.

@@ -4,18 +4,22 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use super::bin::{self, Bin};
 use super::close::flushed;
 use super::flush::{self, Demand, FlushPolicy};
 use super::heartbeat::Heartbeat;
 use super::moves::Ready;
+use super::offload::Offload;
 use super::owner::{self, Ownership};
 use super::prepare::Configs;
-use super::request::Request;
+use super::request::{Reply, Request};
 use super::run::{End, Nets};
 use super::shared::Shared;
+use super::sweep::{self, Sweeper, Timetable};
 use super::{Engine, Timers, takeover, upkeep};
 use crate::config::OpenOptions;
 use crate::env;
@@ -26,11 +30,13 @@ use crate::lifecycle::term::Kind;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
+use crate::record::OrphanSweep;
 use crate::state::ids::Ids;
 use crate::state::queues::Queues;
 use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Store};
+use crate::store::objects::Objects;
 use crate::store::record::{self, Counters, Mark};
 use crate::store::snapshot::Snapshot;
 use crate::store::{beat, find, format, keys};
@@ -38,6 +44,10 @@ use crate::store::{beat, find, format, keys};
 /// SlateDB's clock starts this far past the last time the store saw, which covers what was written after the mark
 /// in the same batch.
 const CLOCK_MARGIN_MS: u64 = 1_000;
+
+/// When orphaned payload objects are looked for first (1 min): after the rush of an opening, and when what the last
+/// owner had under way has landed.
+const FIRST_SWEEP: Duration = Duration::from_secs(60);
 
 /// Opens the store when it is its turn, and starts its tasks.
 pub(crate) async fn open(
@@ -48,15 +58,20 @@ pub(crate) async fn open(
     takeover::check(&options)?;
     // Before anything is waited for.
     Configs::new(&options)?;
+    if options.orphan_sweep_interval.is_some_and(|every| every.is_zero()) {
+        let reason = "must not be zero; None switches sweeps off";
+        return Err(Error::InvalidOption { option: "orphan_sweep_interval", reason });
+    }
     let location = Location::new(
         path,
         object_store,
         options.wal_object_store.clone(),
         options.store_request_timeout,
     );
+    let objects = objects(&location, &options)?;
     loop {
         let after = takeover::turn(&location, &options).await?;
-        match take(&location, after, &options).await {
+        match take(&location, &objects, after, &options).await {
             // Nobody closes a store that is being opened: the engine below says closed, too, when it was fenced and had
             // ended before the reason was asked for.
             Err(Error::Closed(CloseReason::Fenced | CloseReason::Closed)) => match after {
@@ -72,6 +87,7 @@ pub(crate) async fn open(
 /// Takes the store over.
 async fn take(
     location: &Location,
+    objects: &Objects,
     after: Option<u64>,
     options: &OpenOptions,
 ) -> Result<Arc<Shared>> {
@@ -83,12 +99,17 @@ async fn take(
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
+    let (sweeps, asked) = mpsc::unbounded_channel();
+    let (bin, thrown) = Bin::new();
+    let opening = (found.store, found.mark.epoch + 1);
+    tokio::spawn(bin::run(objects.clone(), thrown));
     let shared = Arc::new(Shared::new(
         mailbox,
         Ids::after(found.mark.id, env::id_entropy),
         Arc::clone(&options.clock),
         Configs::new(options)?,
         store,
+        Offload::new(objects.clone(), options.payload_offload_threshold, opening, bin, sweeps),
         options.call_timeout,
     ));
     let ownership = Arc::new(Ownership::new());
@@ -105,7 +126,29 @@ async fn take(
     tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims).await?;
     start(engine, &shared, ownership, demanded, landed, options);
+    start_sweeps(&shared, asked, options);
     Ok(shared)
+}
+
+/// Where payload objects are, checked.
+fn objects(location: &Location, options: &OpenOptions) -> Result<Objects> {
+    let chosen = (options.payload_store.clone(), options.payload_path.as_deref());
+    Objects::of(location, chosen, options.store_request_timeout)
+}
+
+/// Starts the sweeps of orphaned payload objects: this opening's number is durable.
+fn start_sweeps(
+    shared: &Shared,
+    asked: mpsc::UnboundedReceiver<Reply<OrphanSweep>>,
+    options: &OpenOptions,
+) {
+    let sweeper = Sweeper {
+        store: shared.store.clone(),
+        offload: Arc::clone(&shared.offload),
+        mailbox: shared.mailbox.clone(),
+    };
+    let timetable = Timetable { first: FIRST_SWEEP, every: options.orphan_sweep_interval };
+    tokio::spawn(sweep::run(sweeper, timetable, asked, shared.closed.subscribe()));
 }
 
 /// Starts the loop and the tasks beside it.
@@ -131,6 +174,8 @@ fn start(
 /// What the store says at open.
 struct Found {
     mark: Mark,
+    /// The number that names the store in its payload objects; drawn now if it has none.
+    store: u64,
     unclean: bool,
     heartbeat: Option<WriterHeartbeat>,
     low_scheduled: u64,
@@ -166,8 +211,13 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         }
         None => 0,
     };
+    let store = match at.get(keys::STORE).await? {
+        Some(value) => record::decode_low(&value).map_err(|e| find::undecodable(keys::STORE, e))?,
+        None => env::store_number(),
+    };
     let mut found = Found {
         mark,
+        store,
         unclean: at.get(keys::UNCLEAN).await?.is_some(),
         heartbeat: beat::last(&at).await?,
         low_scheduled,
@@ -298,6 +348,7 @@ impl Engine {
         round.batch.put(keys::FORMAT.into(), format::FORMAT.into());
         round.batch.put(keys::UNCLEAN.into(), bytes::Bytes::new());
         self.first_beat(&mut round);
+        round.batch.put(keys::STORE.into(), record::encode_low(self.shared.offload.store));
         for slot in stray_claims {
             round.batch.delete(&keys::claim(slot));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::found::Found;
+use super::offload::Upload;
 use super::request::{KvChanges, Prepared};
 use super::round::Round;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ pub(crate) struct Plan {
     pub(crate) kv: KvChanges,
     pub(crate) expiry: Vec<(ExpiryIndex, u64)>,
     pub(crate) results: Vec<EnqueueResult>,
+    pub(crate) uploads: Vec<Upload>,
 }
 
 /// What the earlier jobs of the same command hold already.
@@ -44,7 +46,8 @@ impl Engine {
         lead: bool,
         round: &Round,
     ) -> Result<Plan> {
-        let mut plan = Plan { kv: what.kv, expiry: what.expiry, ..Plan::default() };
+        let mut plan =
+            Plan { kv: what.kv, expiry: what.expiry, uploads: what.uploads, ..Plan::default() };
         let mut earlier = Earlier::default();
         for (index, new) in what.jobs.iter().enumerate() {
             let result = self.plan_job(new, found, &mut earlier, &mut plan, round)?;

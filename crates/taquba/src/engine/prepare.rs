@@ -29,6 +29,8 @@ const INLINE_PAYLOAD: usize = 512;
 pub(crate) struct Configs {
     default: QueueConfig,
     by_name: HashMap<String, QueueConfig>,
+    /// Strictly larger payloads go to objects of their own.
+    offload_above: Option<usize>,
 }
 
 impl Configs {
@@ -56,6 +58,7 @@ impl Configs {
         Ok(Self {
             default: options.default_queue_config.clone(),
             by_name: options.queue_configs.clone(),
+            offload_above: options.payload_offload_threshold,
         })
     }
 
@@ -82,7 +85,17 @@ impl Configs {
         }
     }
 
-    /// Prepares one job.
+    /// Whether a payload of this size goes to an object of its own.
+    fn goes_out(&self, size: usize) -> bool {
+        self.offload_above.is_some_and(|above| size > above)
+    }
+
+    /// How many bytes of a payload of this size come into the store itself.
+    pub(crate) fn size_within(&self, size: usize) -> usize {
+        if self.goes_out(size) { 0 } else { size }
+    }
+
+    /// Prepares one job. A large payload is still with it: [`Offload::upload`](super::offload::Offload::upload).
     pub(crate) fn job(
         &self,
         queue: &str,
@@ -91,7 +104,11 @@ impl Configs {
     ) -> Result<NewJob> {
         let name = QueueName::new(queue)?;
         let config = self.of(queue);
-        limits::check("payload bytes", payload.len(), limits::MAX_PAYLOAD_SIZE)?;
+        let max = match self.goes_out(payload.len()) {
+            true => limits::MAX_OFFLOADED_SIZE,
+            false => limits::MAX_PAYLOAD_SIZE,
+        };
+        limits::check("payload bytes", payload.len(), max)?;
         limits::check_headers(&options.headers)?;
         if options.max_attempts == Some(0) {
             return Err(Error::InvalidOption {
@@ -135,8 +152,24 @@ impl Configs {
         })
     }
 
-    /// Prepares an effects set.
+    /// Prepares an effects set whose large payloads go to objects of their own; only the rest counts.
     pub(crate) fn effects(&self, effects: SettlementEffects) -> Result<Prepared> {
+        let prepared = self.prepare(effects)?;
+        let sizes = prepared.jobs.iter().filter_map(|job| Some(job.payload.bytes()?.len()));
+        let out: usize = sizes.filter(|size| self.goes_out(*size)).sum();
+        let size = size_of(&prepared).saturating_sub(out);
+        limits::check("effects bytes", size, limits::MAX_EFFECTS_SIZE)?;
+        Ok(prepared)
+    }
+
+    /// Prepares an effects set that came to be inside the loop, where nothing can be uploaded: it stays in the store.
+    pub(crate) fn effects_within(&self, effects: SettlementEffects) -> Result<Prepared> {
+        let prepared = self.prepare(effects)?;
+        limits::check("effects bytes", size_of(&prepared), limits::MAX_EFFECTS_SIZE)?;
+        Ok(prepared)
+    }
+
+    fn prepare(&self, effects: SettlementEffects) -> Result<Prepared> {
         let SettlementEffects { enqueues, kv_writes, kv_deletes, expiry_entries, result } = effects;
         let entries = enqueues.len() + kv_writes.len() + kv_deletes.len();
         limits::check("effects entries", entries, limits::MAX_EFFECTS)?;
@@ -161,7 +194,6 @@ impl Configs {
         }
         // A hash map gave them in no order; a seed must replay.
         prepared.kv.sort_unstable();
-        limits::check("effects bytes", size_of(&prepared), limits::MAX_EFFECTS_SIZE)?;
         Ok(prepared)
     }
 }

@@ -107,6 +107,8 @@ fn payload_size(job: &Job) -> u64 {
     match &job.body.payload {
         Payload::Inline(bytes) => bytes.len() as u64,
         Payload::Apart { size, .. } => *size,
+        // It stays where it is until a worker has the job.
+        Payload::Object(_) => 0,
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::bin::Doomed;
 use super::found::Found;
+use super::offload::Upload;
 use super::refill::Page;
 use super::retention::Sweep;
 use crate::decide::{DecideFn, Reads, Verdict};
@@ -13,7 +15,7 @@ use crate::error::{CloseReason, Error, Result};
 use crate::expiry::ExpiryIndex;
 use crate::filter::{BulkAction, JobFilter};
 use crate::lifecycle::admit::NewJob;
-use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::job::{Job, JobId, Object};
 use crate::name::QueueName;
 use crate::record::{
     CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
@@ -48,7 +50,7 @@ pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>, value: Result<T>) -> An
 pub(crate) type KvChanges = Vec<(Bytes, Option<Bytes>)>;
 
 /// Effects, checked and encoded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) kv: KvChanges,
@@ -56,6 +58,8 @@ pub(crate) struct Prepared {
     pub(crate) expiry: Vec<(ExpiryIndex, u64)>,
     /// What a completed job came to.
     pub(crate) result: Option<Bytes>,
+    /// The objects that the jobs name. Dropped without a record that names them, they go.
+    pub(crate) uploads: Vec<Upload>,
 }
 
 /// What a caller wants, with where its answer goes.
@@ -126,7 +130,7 @@ pub(crate) enum Op {
     Watch {
         id: JobId,
         watcher: u64,
-        reply: Reply<WaitOutcome>,
+        reply: Reply<Watched>,
     },
     /// Do something to those of many jobs that a filter still means; how many changed.
     Each {
@@ -141,6 +145,22 @@ pub(crate) enum Op {
     Release {
         claim: ClaimNo,
     },
+}
+
+/// How a job that was waited for ended.
+pub(crate) struct Watched {
+    pub(crate) outcome: WaitOutcome,
+    /// Its payload, when that is in an object.
+    pub(crate) object: Option<Object>,
+    /// Held while the payload is read, when the job is gone.
+    pub(crate) doomed: Option<Arc<Doomed>>,
+}
+
+impl Watched {
+    /// An outcome whose payload, if any, is in it.
+    pub(crate) fn plain(outcome: WaitOutcome) -> Self {
+        Self { outcome, object: None, doomed: None }
+    }
 }
 
 /// A caller's decision.
@@ -193,6 +213,11 @@ impl Grants {
         Self { grants, back }
     }
 
+    /// The claims, which stay here.
+    pub(crate) fn all(&self) -> &[Grant] {
+        &self.grants
+    }
+
     /// Takes all claims over; from here on they are the taker's to settle.
     pub(crate) fn take_all(&mut self) -> Vec<Grant> {
         std::mem::take(&mut self.grants)
@@ -239,6 +264,8 @@ pub(crate) enum Request {
     Deaths(QueueName, mpsc::UnboundedSender<String>),
     /// The store failed for good.
     Lost(CloseReason),
+    /// Answer when everything written until now is durable.
+    Barrier(Reply<()>),
     /// Look at leases and timers now, then answer.
     Tick(Reply<()>),
     /// Finish what was accepted, then close.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::flush::Demand;
 use super::found::{self, Read};
-use super::request::{Answer, Request};
+use super::request::{Answer, Request, answer};
 use super::round::{Round, Scan};
 use super::{Engine, InFlight, ROUND_REQUESTS};
 use crate::env;
@@ -186,6 +186,7 @@ impl Engine {
             Request::Deaths(queue, listener) => {
                 self.deaths.entry(queue).or_default().push(listener);
             }
+            Request::Barrier(reply) => round.durable.push(answer(reply, Ok(()))),
             Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),
             Request::Lost(reason) => return Err(self.lost(reason)),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use super::offload::Offload;
 use super::prepare::Configs;
-use super::request::{Command, Op, Reply, Request};
+use super::request::{Command, Op, Prepared, Reply, Request};
 use crate::clock::Clock;
 use crate::env;
 use crate::error::{CloseReason, Error, Result};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     mono_high: AtomicU64,
     pub(crate) configs: Configs,
     pub(crate) store: Store,
+    pub(crate) offload: Arc<Offload>,
     pub(crate) closed: watch::Sender<Option<CloseReason>>,
     /// Whether new work waits: the store's memory is full of what is in no table yet, or has too many tables.
     pub(crate) full: watch::Sender<bool>,
@@ -60,6 +62,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
         configs: Configs,
         store: Store,
+        offload: Offload,
         call_timeout: Duration,
     ) -> Self {
         let room = |units| Arc::new(Semaphore::new(units as usize));
@@ -74,6 +77,7 @@ impl Shared {
             mono_high: AtomicU64::new(0),
             configs,
             store,
+            offload: Arc::new(offload),
             closed: watch::Sender::new(None),
             full: watch::Sender::new(false),
             call_timeout,
@@ -106,6 +110,12 @@ impl Shared {
     pub(crate) fn post(&self, request: Request) -> Result<()> {
         self.check_open()?;
         self.mailbox.send(request).map_err(|_| self.closed_error())
+    }
+
+    /// Uploads the large payloads of a command that is about to be sent.
+    pub(crate) async fn upload(&self, what: &mut Prepared) -> Result<()> {
+        self.check_open()?;
+        self.offload.upload(what, self.clock.now_ms()).await
     }
 
     async fn room(&self, lane: Lane, bytes: usize) -> Result<OwnedSemaphorePermit> {

@@ -42,6 +42,49 @@ pub(crate) enum Payload {
     Inline(Bytes),
     /// In a row of its own, written once, of this many bytes; `bytes` when they are at hand.
     Apart { size: u64, bytes: Option<Bytes> },
+    /// In an object of its own, beside the store. Its bytes never come into the engine.
+    Object(Object),
+}
+
+/// A payload's object: written once, before the job that names it, and deleted after the job's record is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    pub(crate) name: ObjectName,
+    pub(crate) size: u64,
+    /// CRC-32 of its bytes.
+    pub(crate) crc: u32,
+}
+
+/// Names one upload. Nothing ever has the name of an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ObjectName {
+    /// The queue store that it belongs to: drawn when that was created, so that stores that share a payload path keep
+    /// their hands off each other's objects.
+    pub(crate) store: u64,
+    /// The opening that uploaded it. Only that opening's process can make a record name it.
+    pub(crate) epoch: u64,
+    /// The upload: milliseconds since the Unix epoch, then 80 random bits.
+    pub(crate) upload: u128,
+}
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}/{:016x}-{:032x}", self.store, self.epoch, self.upload)
+    }
+}
+
+impl ObjectName {
+    /// The name of an object in the folder of a store; `None` when none of ours looks so.
+    pub(crate) fn parse(store: u64, file: &str) -> Option<Self> {
+        let (epoch, upload) = file.split_once('-')?;
+        let name = Self {
+            store,
+            epoch: u64::from_str_radix(epoch, 16).ok()?,
+            upload: u128::from_str_radix(upload, 16).ok()?,
+        };
+        // Exactly as we write it: no sign, no capitals, no missing zeros.
+        (file.len() == 49 && name.to_string().ends_with(file)).then_some(name)
+    }
 }
 
 impl Payload {
@@ -50,6 +93,15 @@ impl Payload {
         match self {
             Self::Inline(bytes) => Some(bytes),
             Self::Apart { bytes, .. } => bytes.as_ref(),
+            Self::Object(_) => None,
+        }
+    }
+
+    /// The object that holds it, if one does.
+    pub(crate) fn object(&self) -> Option<&Object> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Inline(_) | Self::Apart { .. } => None,
         }
     }
 }

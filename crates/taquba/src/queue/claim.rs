@@ -4,18 +4,22 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Queue;
+use crate::decide::Verdict;
 use crate::engine::prepare::millis;
-use crate::engine::request::{ById, ClaimRequest, Grant, Grants, Op, Request};
+use crate::engine::request::{ById, ClaimRequest, Command, Grant, Grants, Op, Prepared, Request};
 use crate::engine::{Lane, Shared};
 use crate::env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::QueueName;
 use crate::record::JobRecord;
 use crate::state::leases::ClaimNo;
+use crate::store::objects::Unreadable;
 use crate::store::shape;
 
 /// A job that this process holds under a lease; what `ack`, `nack` and `dead_letter` take.
@@ -51,8 +55,11 @@ impl Claim {
         self.number
     }
 
-    fn take(grant: Grant) -> Result<Self> {
-        let job = shape::job_record(&grant.job)?;
+    fn take(grant: Grant, payload: Option<Bytes>) -> Result<Self> {
+        let mut job = shape::job_record(&grant.job)?;
+        if let Some(payload) = payload {
+            job.payload = payload.into();
+        }
         Ok(Self { job, number: grant.claim, token: grant.token })
     }
 }
@@ -97,8 +104,13 @@ impl Queue {
     /// Not durable on return, by design: a claim that a crash takes back is a job that is still pending. After an
     /// unclean end of the last owner, jobs that were there are handed out only once their claim is durable.
     ///
+    /// A payload in an object of its own is fetched before the claim is returned. A job whose object is missing or
+    /// damaged is dead-lettered with the reason, and the next one is claimed in its place.
+    ///
     /// # Errors
-    /// [`Error::Closed`](crate::Error::Closed) when the store is closed or has a new owner.
+    /// [`Error::Closed`](crate::Error::Closed) when the store is closed or has a new owner;
+    /// [`Error::PayloadStore`](crate::Error::PayloadStore) when nothing but jobs was claimed whose payloads cannot be
+    /// read now: they are given back, without an attempt.
     ///
     /// # Cancel safety
     /// A claim that did not reach its caller is given back, without an attempt.
@@ -137,9 +149,17 @@ impl Queue {
             return Ok(Vec::new());
         }
         let queue = QueueName::new(queue)?;
-        let (reply, answer) = oneshot::channel();
-        self.request(&queue, max, lease, false, reply)?;
-        take_all(self.shared.answer(answer).await?)
+        loop {
+            let (reply, answer) = oneshot::channel();
+            self.request(&queue, max, lease, false, reply)?;
+            let grants = self.shared.answer(answer).await?;
+            if grants.all().is_empty() {
+                return Ok(Vec::new());
+            }
+            if let Some(claims) = self.take(grants, lease).await? {
+                return Ok(claims);
+            }
+        }
     }
 
     /// Claims the next job, waiting up to `max_wait` of real time for one; `None` when none came.
@@ -155,10 +175,18 @@ impl Queue {
         lease: Duration,
         max_wait: Duration,
     ) -> Result<Option<Claim>> {
-        let wait = self.claim_batch_with_wait(queue, 1, lease);
-        match env::within(max_wait, wait).await {
-            Some(claims) => Ok(claims?.pop()),
-            None => self.shared.check_open().map(|()| None),
+        let queue = QueueName::new(queue)?;
+        let start = env::now();
+        loop {
+            // Only the wait for a job is bounded: a payload that takes longer to fetch could else never be had.
+            let left = max_wait.saturating_sub(env::now().saturating_duration_since(start));
+            let Some(grants) = env::within(left, self.wait_for_grants(&queue, 1, lease)).await
+            else {
+                return self.shared.check_open().map(|()| None);
+            };
+            if let Some(mut claims) = self.take(grants?, lease).await? {
+                return Ok(claims.pop());
+            }
         }
     }
 
@@ -166,7 +194,7 @@ impl Queue {
     /// returned. A scheduled job whose claim does not reach its caller is pending afterwards.
     ///
     /// # Errors
-    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed); else as [`claim_next`](Self::claim_next).
     ///
     /// # Cancel safety
     /// As [`claim_next`](Self::claim_next).
@@ -174,10 +202,12 @@ impl Queue {
         let lease_ms = millis(lease);
         let op = |reply| Op::ClaimById { id: id.into(), lease_ms, reply };
         Ok(match self.shared.call(Lane::Ask, 0, op).await? {
-            ById::Claimed(grants) => match take_all(grants)?.pop() {
-                Some(claim) => ClaimOutcome::Claimed(Box::new(claim)),
-                None => ClaimOutcome::NotClaimable,
-            },
+            ById::Claimed(grants) => {
+                match self.take(grants, lease).await?.and_then(|mut c| c.pop()) {
+                    Some(claim) => ClaimOutcome::Claimed(Box::new(claim)),
+                    None => ClaimOutcome::NotClaimable,
+                }
+            }
             ById::NotClaimable => ClaimOutcome::NotClaimable,
             ById::NotFound => ClaimOutcome::NotFound,
         })
@@ -202,12 +232,26 @@ impl Queue {
         lease: Duration,
     ) -> Result<Vec<Claim>> {
         let queue = QueueName::new(queue)?;
+        loop {
+            let grants = self.wait_for_grants(&queue, max, lease).await?;
+            if let Some(claims) = self.take(grants, lease).await? {
+                return Ok(claims);
+            }
+        }
+    }
+
+    async fn wait_for_grants(
+        &self,
+        queue: &QueueName,
+        max: usize,
+        lease: Duration,
+    ) -> Result<Grants> {
         let (reply, answer) = oneshot::channel();
-        self.request(&queue, max, lease, true, reply)?;
-        let mut forget = ForgetOnDrop { shared: &self.shared, queue: &queue, armed: true };
+        self.request(queue, max, lease, true, reply)?;
+        let mut forget = ForgetOnDrop { shared: &self.shared, queue, armed: true };
         let grants = self.shared.answer(answer).await;
         forget.armed = false;
-        take_all(grants?)
+        grants
     }
 
     fn request(
@@ -224,7 +268,69 @@ impl Queue {
     }
 }
 
-/// Takes granted jobs over. Headers were checked when the record was decoded, so each can be shaped.
-fn take_all(mut grants: Grants) -> Result<Vec<Claim>> {
-    grants.take_all().into_iter().map(Claim::take).collect()
+/// Longest time that a claim is kept while its payload is fetched.
+const FETCH_MAX: Duration = Duration::from_secs(600);
+/// Payloads that one claim call fetches at once.
+const FETCHES: usize = 16;
+
+type Fetched = Option<std::result::Result<Bytes, Unreadable>>;
+
+impl Queue {
+    /// Takes granted jobs over, with those payloads that are in objects; until all are fetched, dropping this gives
+    /// every job back. A job whose payload is lost dies of it, one whose payload cannot be had now is given back
+    /// without an attempt, and the others go on: `None` when there are none, an error when that may pass.
+    async fn take(&self, mut grants: Grants, lease: Duration) -> Result<Option<Vec<Claim>>> {
+        let fetched = self.fetch(&grants, lease).await;
+        // Headers were checked when the record was decoded, so each can be shaped.
+        let mut claims = Vec::new();
+        let mut unreachable = None;
+        for (grant, fetched) in grants.take_all().into_iter().zip(fetched) {
+            let job = &grant.job;
+            match fetched {
+                None => claims.push(Claim::take(grant, None)?),
+                Some(Ok(payload)) => claims.push(Claim::take(grant, Some(payload))?),
+                Some(Err(Unreadable::Lost(reason))) => {
+                    tracing::error!(job = %job.id(), queue = %job.queue(), reason, "dead-lettered");
+                    self.bury(grant.claim, reason)?;
+                }
+                Some(Err(Unreadable::Passing(error))) => {
+                    tracing::warn!(job = %job.id(), queue = %job.queue(), %error,
+                        "its payload cannot be had now; given back without an attempt");
+                    self.shared.post(Request::Release(vec![grant.claim]))?;
+                    unreachable = Some(error);
+                }
+            }
+        }
+        match unreachable {
+            _ if !claims.is_empty() => Ok(Some(claims)),
+            Some(error) => Err(Error::PayloadStore(error)),
+            None => Ok(None),
+        }
+    }
+
+    async fn fetch(&self, grants: &Grants, lease: Duration) -> Vec<Fetched> {
+        let objects = grants.all().iter().map(|grant| {
+            let object = grant.job.body.payload.object().copied();
+            object.map(|object| (grant.claim, object))
+        });
+        let objects: Vec<_> = objects.collect();
+        if objects.iter().all(Option::is_none) {
+            return objects.into_iter().map(|_| None).collect();
+        }
+        let fetches = objects.into_iter().map(|wanted| async move {
+            let (claim, object) = wanted?;
+            // The lease begins when the payload is there.
+            let _keep = self.keep(claim, FETCH_MAX, lease);
+            Some(self.shared.offload.objects.get(&object).await)
+        });
+        stream::iter(fetches).buffered(FETCHES).collect().await
+    }
+
+    /// Ends the claim of a job whose payload is lost. The loop takes it before the next claim.
+    fn bury(&self, claim: ClaimNo, reason: String) -> Result<()> {
+        let (reply, _nobody_waits) = oneshot::channel();
+        let verdict = Verdict::Lost(reason);
+        let op = Op::Settle { claim, verdict, effects: Prepared::default(), reply };
+        self.shared.post(Request::Command(Box::new(Command { op, room: None })))
+    }
 }

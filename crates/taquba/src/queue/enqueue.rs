@@ -13,8 +13,12 @@ use crate::record::EnqueueResult;
 impl Queue {
     /// Enqueues a job with the queue's defaults and returns its id. Durable on return.
     ///
+    /// A payload larger than [`OpenOptions::payload_offload_threshold`](crate::OpenOptions::payload_offload_threshold)
+    /// is uploaded to an object of its own first.
+    ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) past 64 MiB;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) past 64 MiB in the store, 256 MiB in an object;
+    /// [`Error::PayloadStore`](crate::Error::PayloadStore) when the upload failed, and then nothing was enqueued;
     /// [`Error::NotConfirmed`](crate::Error::NotConfirmed) when the store did not answer in time;
     /// [`Error::Closed`](crate::Error::Closed).
     ///
@@ -64,7 +68,7 @@ impl Queue {
         Ok((first, results))
     }
 
-    /// Enqueues up to 10,000 payloads (64 MiB) in one commit; ids in input order. Durable on return.
+    /// Enqueues up to 10,000 payloads (64 MiB, those in objects of their own not counted) in one commit; ids in input order. Durable on return.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) past the caps; else as [`enqueue`](Self::enqueue).
@@ -73,7 +77,8 @@ impl Queue {
             return Ok(Vec::new());
         }
         limits::check("batch jobs", payloads.len(), limits::MAX_BATCH)?;
-        let size = payloads.iter().map(Vec::len).sum();
+        let size =
+            payloads.iter().map(|payload| self.shared.configs.size_within(payload.len())).sum();
         limits::check("batch bytes", size, limits::MAX_BATCH_SIZE)?;
         let job = |payload| self.shared.configs.job(queue, payload, EnqueueOptions::default());
         let jobs = payloads.into_iter().map(job).collect::<Result<_>>()?;
@@ -91,7 +96,8 @@ impl Queue {
         self.send_jobs(false, what).await
     }
 
-    async fn send_jobs(&self, lead: bool, what: Prepared) -> Result<Vec<EnqueueResult>> {
+    async fn send_jobs(&self, lead: bool, mut what: Prepared) -> Result<Vec<EnqueueResult>> {
+        self.shared.upload(&mut what).await?;
         let bytes =
             size_of(&what) + what.jobs.iter().map(|job| job_size(job).min(1) * 256).sum::<usize>();
         self.shared.call(Lane::Intake, bytes, |reply| Op::Enqueue { lead, what, reply }).await

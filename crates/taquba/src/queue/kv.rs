@@ -65,7 +65,8 @@ impl Queue {
         effects: SettlementEffects,
     ) -> Result<Option<Vec<EnqueueResult>>> {
         limits::check_kv(key, expected)?;
-        let effects = self.shared.configs.effects(effects)?;
+        let mut effects = self.shared.configs.effects(effects)?;
+        self.shared.upload(&mut effects).await?;
         let compares = vec![(keys::kv(key), expected.map(Bytes::copy_from_slice))];
         let bytes = size_of(&effects);
         let op = |reply| Op::Compare { compares, effects, reply };

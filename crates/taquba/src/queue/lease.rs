@@ -123,11 +123,11 @@ pub(crate) struct Keep {
 
 impl Queue {
     /// Keeps `claim` until the answer is dropped, for `max_run` at most. Then at least `lease` is left to settle it.
-    pub(crate) fn keep(&self, claim: &Claim, max_run: Duration, lease: Duration) -> Keep {
+    pub(crate) fn keep(&self, claim: ClaimNo, max_run: Duration, lease: Duration) -> Keep {
         let shared = Arc::clone(&self.shared);
         let until = shared.mono_ms().saturating_add(millis(max_run));
-        shared.leases.keep(claim.number(), until);
-        Keep { shared, claim: claim.number(), lease }
+        shared.leases.keep(claim, until);
+        Keep { shared, claim, lease }
     }
 }
 

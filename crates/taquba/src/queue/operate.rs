@@ -12,7 +12,7 @@ use crate::engine::request::{Op, Request};
 use crate::error::Result;
 use crate::limits;
 use crate::name::QueueName;
-use crate::record::{CancelOutcome, EnqueueResult, SignalDelivery, WakeOutcome};
+use crate::record::{CancelOutcome, EnqueueResult, OrphanSweep, SignalDelivery, WakeOutcome};
 
 impl Queue {
     /// Cancels a job: one that waits is removed; one that is claimed is asked to stop (its token fires, its lease is
@@ -33,7 +33,8 @@ impl Queue {
         id: &str,
         effects: SettlementEffects,
     ) -> Result<(CancelOutcome, Vec<EnqueueResult>)> {
-        let effects = self.shared.configs.effects(effects)?;
+        let mut effects = self.shared.configs.effects(effects)?;
+        self.shared.upload(&mut effects).await?;
         let bytes = size_of(&effects);
         let op = |reply| Op::Cancel { id: id.into(), effects, reply };
         self.shared.call(Lane::Ask, bytes, op).await
@@ -146,6 +147,24 @@ impl Queue {
     /// [`Error::Closed`](crate::Error::Closed).
     pub async fn promote_scheduled_now(&self) -> Result<()> {
         self.tick().await
+    }
+
+    /// Looks for payload objects that a crash left behind, now, and deletes those that nothing names. It can never
+    /// delete one that a job's record names, or that an enqueue under way will name. Runs by itself too:
+    /// [`OpenOptions::orphan_sweep_interval`](crate::OpenOptions::orphan_sweep_interval). One LIST per 1,000 payload
+    /// objects, at most one read per object.
+    ///
+    /// # Errors
+    /// [`Error::PayloadStore`](crate::Error::PayloadStore) when the objects cannot be listed;
+    /// [`Error::Storage`](crate::Error::Storage); [`Error::Closed`](crate::Error::Closed).
+    ///
+    /// # Cancel safety
+    /// The sweep goes on.
+    pub async fn sweep_orphans_now(&self) -> Result<OrphanSweep> {
+        self.shared.check_open()?;
+        let (reply, answer) = oneshot::channel();
+        self.shared.offload.sweeps.send(reply).map_err(|_| self.shared.closed_error())?;
+        self.shared.answer(answer).await
     }
 
     async fn tick(&self) -> Result<()> {

@@ -1,13 +1,20 @@
 //! Ending claims. Every call here is durable when it returns, together with its effects; a claim settles once.
 
+use std::time::Duration;
+
 use super::{Claim, Queue};
 use crate::decide::Verdict;
 use crate::effects::SettlementEffects;
 use crate::engine::Lane;
 use crate::engine::prepare::size_of;
-use crate::engine::request::Op;
-use crate::error::Result;
+use crate::engine::request::{Op, Prepared};
+use crate::env;
+use crate::error::{Error, Result};
 use crate::record::{EnqueueResult, NackOutcome};
+
+/// Pause before a settlement's uploads are tried again; doubles up to the longest.
+const UPLOAD_PAUSE: Duration = Duration::from_millis(250);
+const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Queue {
     /// Completes a claimed job. Durable on return.
@@ -83,7 +90,8 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
-        let effects = self.shared.configs.effects(effects)?;
+        let mut effects = self.shared.configs.effects(effects)?;
+        self.shared.upload(&mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
         self.shared.call(Lane::Settle, bytes, op).await
@@ -96,10 +104,29 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
-        let effects = self.shared.configs.effects(effects)?;
+        let mut effects = self.shared.configs.effects(effects)?;
+        self.upload_patiently(claim, &mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
         self.shared.call_patiently(bytes, op).await
+    }
+
+    /// Uploads what a settlement brings, waiting an outage of the payload store out as long as the lease lasts.
+    async fn upload_patiently(&self, claim: &Claim, effects: &mut Prepared) -> Result<()> {
+        let mut pause = UPLOAD_PAUSE;
+        loop {
+            match self.shared.upload(effects).await {
+                Err(error @ Error::PayloadStore(_)) => {
+                    if !self.shared.leases.lives(claim.number()) {
+                        return Err(Error::ClaimLost);
+                    }
+                    tracing::warn!(job = %claim.id, %error, "a settlement waits for the payload store");
+                }
+                done => return done,
+            }
+            env::sleep(pause).await;
+            pause = (pause * 2).min(UPLOAD_PAUSE_MAX);
+        }
     }
 
     /// Gives a claim back: as if the job had not been claimed. No attempt is charged.

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::Job;
 use crate::name::QueueName;
+use crate::store::objects::Objects;
 use crate::store::reader::{self, Reader};
 use crate::store::record::Counters;
 use crate::store::scan::Scan;
@@ -25,7 +26,7 @@ pub(super) enum Source {
     /// The process that owns the store: its table of leases knows every claim, stored or not.
     Live(Arc<Shared>),
     /// Any process: the rows of claims know those that are stored.
-    Reader(Arc<Reader>),
+    Reader(Arc<Reader>, Objects),
 }
 
 impl Source {
@@ -36,7 +37,15 @@ impl Source {
                 shared.check_open()?;
                 shared.store.snapshot()
             }
-            Self::Reader(reader) => Ok(reader.moment()),
+            Self::Reader(reader, _) => Ok(reader.moment()),
+        }
+    }
+
+    /// Where payload objects are.
+    pub(super) fn objects(&self) -> &Objects {
+        match self {
+            Self::Live(shared) => &shared.offload.objects,
+            Self::Reader(_, objects) => objects,
         }
     }
 
@@ -47,7 +56,7 @@ impl Source {
                 shared.check_open()?;
                 shared.store.get(key).await
             }
-            Self::Reader(reader) => reader.moment().get(key).await,
+            Self::Reader(reader, _) => reader.moment().get(key).await,
         }
     }
 
@@ -59,7 +68,7 @@ impl Source {
                 shared.post(Request::Stats(queue, reply))?;
                 shared.answer(answer).await
             }
-            Self::Reader(reader) => {
+            Self::Reader(reader, _) => {
                 let paused = reader.moment().get(&keys::paused(&queue)).await?.is_some();
                 Ok((reader.counters(&queue).await?, paused))
             }
@@ -74,7 +83,7 @@ impl Source {
                 Some(job) => Ok(Some(job)),
                 None => Ok(find::job(&self.moment()?, id).await?.map(Arc::new)),
             },
-            Self::Reader(reader) => Ok(reader.job(id).await?.map(Arc::new)),
+            Self::Reader(reader, _) => Ok(reader.job(id).await?.map(Arc::new)),
         }
     }
 
@@ -82,7 +91,7 @@ impl Source {
     pub(super) async fn history(&self, id: &str) -> Result<Vec<Entry>> {
         match self {
             Self::Live(_) => history::of_id(&self.moment()?, id).await,
-            Self::Reader(reader) => {
+            Self::Reader(reader, _) => {
                 reader.steady(|at| async move { history::of_id(&at, id).await }).await
             }
         }
@@ -95,7 +104,7 @@ impl Source {
                 shared.check_open()?;
                 Ok(shared.leases.claimed_in(queue))
             }
-            Self::Reader(reader) => reader.claimed_in(queue).await,
+            Self::Reader(reader, _) => reader.claimed_in(queue).await,
         }
     }
 
@@ -114,7 +123,7 @@ impl Source {
                 let held = claimed.iter().map(|job| keys::main(job)).collect();
                 Ok((held, self.moment()?.scan(start, end).await?))
             }
-            Self::Reader(reader) => {
+            Self::Reader(reader, _) => {
                 let both = reader.steady(|at| {
                     let (start, end) = (start.clone(), end.clone());
                     async move {

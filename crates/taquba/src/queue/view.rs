@@ -15,6 +15,7 @@ use crate::lifecycle::job::Job;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
+use crate::store::objects::{Objects, Unreadable};
 use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
@@ -36,8 +37,8 @@ impl QueueView {
         Self { source: Source::Live(shared) }
     }
 
-    pub(crate) fn lagging(reader: Arc<Reader>) -> Self {
-        Self { source: Source::Reader(reader) }
+    pub(crate) fn lagging(reader: Arc<Reader>, objects: Objects) -> Self {
+        Self { source: Source::Reader(reader, objects) }
     }
 
     /// Returns how many jobs of a queue are in each state; zeros for a queue that never had one. One read.
@@ -76,10 +77,38 @@ impl QueueView {
     /// Returns a job with its payload; `None` when there is none of this id.
     ///
     /// # Errors
-    /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
+    /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record;
+    /// [`Error::PayloadMissing`](crate::Error::PayloadMissing) when the payload's object is missing or damaged, [`Error::PayloadStore`](crate::Error::PayloadStore) when it cannot
+    /// be read now: [`job_record`](Self::job_record) shows the rest.
     pub async fn get_job(&self, id: &str) -> Result<Option<JobRecord>> {
-        let job = self.source.job(id).await?;
-        job.map(|job| shape::job_record(&job)).transpose()
+        let mut missed = None;
+        while let Some(job) = self.source.job(id).await? {
+            let mut record = shape::job_record(&job)?;
+            let Some(object) = job.body.payload.object() else {
+                return Ok(Some(record));
+            };
+            match self.source.objects().get(object).await {
+                Ok(payload) => {
+                    record.payload = payload.into();
+                    return Ok(Some(record));
+                }
+                // It may have ended since it was found, its object with it: then the second look does not find it.
+                Err(Unreadable::Lost(_)) if missed != Some(object.name) => {
+                    missed = Some(object.name)
+                }
+                Err(error) => return Err(error.into_error(id)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns a job as it is stored; `None` when there is none of this id. Without its payload when that is in an object
+    /// of its own: [`JobRecord::payload_ref`] names it.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
+    pub async fn job_record(&self, id: &str) -> Result<Option<JobRecord>> {
+        self.source.job(id).await?.map(|job| shape::job_record(&job)).transpose()
     }
 
     /// Returns how a job's attempts ended, oldest first: those that were tried again, and the last one of a job whose
@@ -95,7 +124,7 @@ impl QueueView {
 
     /// Returns one page of a queue's jobs in a state: pending in claim order, scheduled by time, done in order of
     /// completion, claimed and dead by id. `cursor` is the last page's `next_cursor`; a foreign one, or a `limit` of
-    /// zero, gives an empty page. Payloads that have a row of their own are left out. A record that cannot be decoded
+    /// zero, gives an empty page. Payloads that have a row or an object of their own are left out. A record that cannot be decoded
     /// is left out and logged.
     ///
     /// # Errors

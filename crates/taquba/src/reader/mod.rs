@@ -9,6 +9,7 @@ use crate::liveness::{StoreActivity, WriterHeartbeat};
 use crate::object_store::ObjectStore;
 use crate::queue::QueueView;
 use crate::store::db::Location;
+use crate::store::objects::Objects;
 use crate::store::reader::Reader;
 
 pub use options::{ReaderMode, ReaderOptions};
@@ -70,8 +71,10 @@ impl QueueReader {
             options.wal_object_store,
             options.store_request_timeout,
         );
+        let chosen = (options.payload_store, options.payload_path.as_deref());
+        let objects = Objects::of(&location, chosen, options.store_request_timeout)?;
         let reader = Arc::new(Reader::open(&location, following).await?);
-        let view = QueueView::lagging(Arc::clone(&reader));
+        let view = QueueView::lagging(Arc::clone(&reader), objects);
         Ok(Self { reader, view })
     }
 

@@ -33,6 +33,10 @@ pub struct ReaderOptions {
     pub checkpoint_lifetime: Duration,
     /// Where the owner has its write-ahead log, if not in the same store.
     pub wal_object_store: Option<Arc<dyn ObjectStore>>,
+    /// Where the owner has its payload objects, if not in the same store.
+    pub payload_store: Option<Arc<dyn ObjectStore>>,
+    /// Under which path the owner has its payload objects, if not the store's own with `-payloads` behind it.
+    pub payload_path: Option<String>,
     /// Reads no log: cheaper, and behind by all that the owner has not written to a table yet, which is up to 1,000
     /// log objects or 16 MiB. Default false.
     pub skip_wal_replay: bool,
@@ -47,6 +51,8 @@ impl Default for ReaderOptions {
             manifest_poll_interval: Duration::from_secs(10),
             checkpoint_lifetime: Duration::from_secs(600),
             wal_object_store: None,
+            payload_store: None,
+            payload_path: None,
             skip_wal_replay: false,
             store_request_timeout: Duration::from_secs(30),
         }
@@ -79,6 +85,20 @@ impl ReaderOptions {
     #[must_use]
     pub fn wal_object_store(mut self, store: impl Into<Option<Arc<dyn ObjectStore>>>) -> Self {
         self.wal_object_store = store.into();
+        self
+    }
+
+    /// Sets [`payload_store`](Self::payload_store).
+    #[must_use]
+    pub fn payload_store(mut self, store: impl Into<Option<Arc<dyn ObjectStore>>>) -> Self {
+        self.payload_store = store.into();
+        self
+    }
+
+    /// Sets [`payload_path`](Self::payload_path).
+    #[must_use]
+    pub fn payload_path(mut self, path: impl Into<Option<String>>) -> Self {
+        self.payload_path = path.into();
         self
     }
 

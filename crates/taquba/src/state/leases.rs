@@ -163,6 +163,11 @@ impl Leases {
         })
     }
 
+    /// Whether a claim has not ended.
+    pub(crate) fn lives(&self, claim: ClaimNo) -> bool {
+        self.table().leases.contains_key(&claim)
+    }
+
     /// When the lease of a job's live claim ends.
     pub(crate) fn expiry_of(&self, id: &str) -> Option<u64> {
         let table = self.table();

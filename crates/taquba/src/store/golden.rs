@@ -12,7 +12,9 @@ use super::record::{
 };
 use super::{beat, history, keys};
 use crate::lifecycle::history::Entry;
-use crate::lifecycle::job::{Body, Hold, Job, Payload, Place, Progress, Rules, State, Woken};
+use crate::lifecycle::job::{
+    Body, Hold, Job, Object, ObjectName, Payload, Place, Progress, Rules, State, Woken,
+};
 use crate::lifecycle::term::Kind;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
@@ -58,6 +60,27 @@ fn inline() -> Payload {
     Payload::Inline(Bytes::from_static(b"hi"))
 }
 
+fn object() -> Payload {
+    let name = ObjectName { store: 0x5107e, epoch: 300, upload: (300 << 80) | 9 };
+    Payload::Object(Object { name, size: 600, crc: 0x00c0_ffee })
+}
+
+#[test]
+fn payload_objects_have_these_names_and_nothing_else_is_taken_for_one() {
+    let name = object().object().unwrap().name;
+    let text = "000000000005107e/000000000000012c-00000000012c00000000000000000009";
+    assert_eq!(name.to_string(), text);
+    let (folder, file) = text.split_once('/').unwrap();
+    assert_eq!(folder, format!("{:016x}", name.store));
+    assert_eq!(ObjectName::parse(name.store, file), Some(name));
+    let others = ["", "-", "x", "12c-9", &file[1..], &file.to_uppercase(), &file.replace('-', "+")];
+    for other in others {
+        assert_eq!(ObjectName::parse(name.store, other), None, "{other}");
+    }
+    let signed = format!("+{}", &file[1..]);
+    assert_eq!(ObjectName::parse(name.store, &signed), None);
+}
+
 #[test]
 fn keys_have_these_bytes() {
     let place = Place { priority: 1_000, order: 7 };
@@ -82,6 +105,7 @@ fn keys_have_these_bytes() {
         show(&keys::kept_low("mail", Kind::Done)),
         show(&keys::paused("mail")),
         show(&keys::kv(b"mine")),
+        show(&keys::object(&object().object().unwrap().name)),
     ];
     assert_eq!(
         keys,
@@ -106,6 +130,7 @@ fn keys_have_these_bytes() {
             r"R\x04mailD",
             r"Q\x04mail",
             r"Kmine",
+            r"O\x00\x00\x00\x00\x00\x05\x10~\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x00\x00\t",
         ]
     );
 }
@@ -129,6 +154,10 @@ fn job_records_have_these_bytes_and_come_back() {
         (
             job(apart, State::Dead { failed_at: 300 }),
             r"\x01\x03\xff\x0e\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011\xd8\x04",
+        ),
+        (
+            job(object(), State::Dead { failed_at: 300 }),
+            r"\x01\x03\xbf\x0f\xac\x02\xac\x02\x07\xe8\x07\x01\x03\x02\x0301J\x04mail\x04boom\x01d\x01s\x05\x01w\x02\x0e\x14\x01\xac\x02\t\xac\x02\x01r\x04\x01a\x011\xd8\x04\x00\xc0\xff\xee\x00\x00\x00\x00\x00\x05\x10~\xac\x02\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x00\x00\t",
         ),
     ];
     for (job, bytes) in cases {
@@ -210,7 +239,13 @@ fn a_beat_has_these_bytes_and_comes_back() {
 
 #[test]
 fn damaged_records_are_refused_and_never_panic() {
-    let whole = encode_job(&job(Payload::Apart { size: 600, bytes: None }, State::Pending));
+    for payload in [Payload::Apart { size: 600, bytes: None }, object()] {
+        damage(&encode_job(&job(payload, State::Pending)));
+    }
+    assert!(decode_headers(&Bytes::from_static(&[9])).is_err());
+}
+
+fn damage(whole: &Bytes) {
     for end in 0..whole.len() {
         assert!(decode_job(whole.slice(..end)).is_err(), "cut at {end}");
     }
@@ -222,5 +257,4 @@ fn damaged_records_are_refused_and_never_panic() {
             drop(decode_job(bytes.into()));
         }
     }
-    assert!(decode_headers(&Bytes::from_static(&[9])).is_err());
 }

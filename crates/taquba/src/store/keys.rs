@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::lifecycle::job::{Job, Place, State};
+use crate::lifecycle::job::{Job, ObjectName, Place, State};
 use crate::lifecycle::term::Kind;
 
 /// The key spaces. `M`, for rows about the store itself, is spelled out in their keys.
@@ -25,11 +25,14 @@ pub(crate) const COUNTERS: u8 = b'N';
 pub(crate) const LOW: u8 = b'L';
 pub(crate) const PAUSED: u8 = b'Q';
 pub(crate) const KV: u8 = b'K';
+pub(crate) const OBJECT: u8 = b'O';
 
 /// The store's format stamp.
 pub(crate) const FORMAT: &[u8] = b"Mformat";
 /// The highest time, id and order number issued.
 pub(crate) const MARK: &[u8] = b"Mmark";
+/// The number that names this store in its payload objects.
+pub(crate) const STORE: &[u8] = b"Mstore";
 /// Present while a process has the store open, and after it died.
 pub(crate) const UNCLEAN: &[u8] = b"Munclean";
 /// The owner's last beat; absent until an owner beats.
@@ -66,6 +69,15 @@ pub(crate) fn ready(queue: &str, place: Place) -> Bytes {
 /// A payload too large for its job's row, in claim order too.
 pub(crate) fn payload(queue: &str, place: Place) -> Bytes {
     placed(PAYLOAD, queue, place)
+}
+
+/// Which job a payload object belongs to: store, epoch, upload.
+pub(crate) fn object(name: &ObjectName) -> Bytes {
+    let mut key = Vec::with_capacity(33);
+    key.push(OBJECT);
+    key.extend_from_slice(&name.store.to_be_bytes());
+    key.extend_from_slice(&name.epoch.to_be_bytes());
+    with(key, &name.upload.to_be_bytes())
 }
 
 fn placed(space: u8, queue: &str, place: Place) -> Bytes {

@@ -11,6 +11,7 @@ pub(crate) mod format;
 pub(crate) mod history;
 pub(crate) mod kept;
 pub(crate) mod keys;
+pub(crate) mod objects;
 pub(crate) mod outside;
 pub(crate) mod reader;
 pub(crate) mod record;

@@ -18,7 +18,7 @@ use crate::liveness::StoreActivity;
 
 /// How often rows that must fit together are read again because the reader caught up with more in between. The second
 /// time they are at hand, so the read takes no time in which that could happen again.
-const TRIES: usize = 64;
+const TRIES: usize = 1_024;
 
 /// How a reader keeps up.
 #[derive(Debug, Clone, Copy)]

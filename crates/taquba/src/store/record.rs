@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use super::wire::{Malformed, Reader, put_bytes, put_u64};
 use super::{keys, rules};
-use crate::lifecycle::job::{Body, Hold, Job, Payload, Progress, Rules, State, Woken};
+use crate::lifecycle::job::{
+    Body, Hold, Job, Object, ObjectName, Payload, Progress, Rules, State, Woken,
+};
 use crate::name::QueueName;
 
 /// Version of every value below; a record of another version is refused, never guessed.
@@ -19,11 +21,11 @@ const HAS_SIGNAL_KEY: u64 = 1 << 3;
 const WOKEN: u64 = 1 << 4;
 const WOKEN_WITH_PAYLOAD: u64 = 1 << 5;
 const PAYLOAD_APART: u64 = 1 << 6;
-// Bit 7 is reserved.
+const PAYLOAD_OBJECT: u64 = 1 << 7;
 const HAS_HISTORY: u64 = 1 << 8;
 const HAS_RULES: u64 = 1 << 9;
 const HAS_RESULT: u64 = 1 << 10;
-const ALL_FLAGS: u64 = ((1 << 11) - 1) & !(1 << 7);
+const ALL_FLAGS: u64 = (1 << 11) - 1;
 
 const STATE_PENDING: u8 = 0;
 const STATE_SCHEDULED: u8 = 1;
@@ -42,6 +44,7 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
     let inline = match &body.payload {
         Payload::Inline(bytes) => bytes.len(),
         Payload::Apart { .. } => 0,
+        Payload::Object(_) => 48,
     };
     let mut out = Vec::with_capacity(96 + body.queue.len() + body.headers.len() + inline);
     out.extend_from_slice(&[VERSION, state]);
@@ -81,8 +84,26 @@ pub(crate) fn encode_job(job: &Job) -> Bytes {
     match &body.payload {
         Payload::Inline(bytes) => out.extend_from_slice(bytes),
         Payload::Apart { size, .. } => put_u64(&mut out, *size),
+        Payload::Object(object) => encode_object(&mut out, object),
     }
     out.into()
+}
+
+fn encode_object(out: &mut Vec<u8>, object: &Object) {
+    put_u64(out, object.size);
+    out.extend_from_slice(&object.crc.to_be_bytes());
+    out.extend_from_slice(&object.name.store.to_be_bytes());
+    put_u64(out, object.name.epoch);
+    out.extend_from_slice(&object.name.upload.to_be_bytes());
+}
+
+fn decode_object(r: &mut Reader) -> Result<Object, Malformed> {
+    let size = r.u64()?;
+    let crc = u32::from_be_bytes(r.array()?);
+    let store = u64::from_be_bytes(r.array()?);
+    let epoch = r.u64()?;
+    let upload = u128::from_be_bytes(r.array()?);
+    Ok(Object { name: ObjectName { store, epoch, upload }, size, crc })
 }
 
 fn flags(job: &Job) -> u64 {
@@ -96,6 +117,7 @@ fn flags(job: &Job) -> u64 {
         (job.woken.is_some(), WOKEN),
         (with_payload, WOKEN_WITH_PAYLOAD),
         (apart, PAYLOAD_APART),
+        (job.body.payload.object().is_some(), PAYLOAD_OBJECT),
         (job.history > 0, HAS_HISTORY),
         (job.body.rules != Rules::default(), HAS_RULES),
         (job.result.is_some(), HAS_RESULT),
@@ -141,13 +163,7 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
     let result = if flags & HAS_RESULT == 0 { None } else { Some(r.bytes()?) };
     let headers = r.bytes()?;
     decode_headers(&headers)?;
-    let payload = if flags & PAYLOAD_APART == 0 {
-        Payload::Inline(r.rest())
-    } else {
-        let size = r.u64()?;
-        r.end()?;
-        Payload::Apart { size, bytes: None }
-    };
+    let payload = decode_payload(r, flags)?;
     let body = Body {
         id: id.into(),
         queue,
@@ -172,6 +188,17 @@ pub(crate) fn decode_job(value: Bytes) -> Result<Job, Malformed> {
         history,
         state,
     })
+}
+
+fn decode_payload(mut r: Reader, flags: u64) -> Result<Payload, Malformed> {
+    let payload = match (flags & PAYLOAD_APART != 0, flags & PAYLOAD_OBJECT != 0) {
+        (false, false) => return Ok(Payload::Inline(r.rest())),
+        (true, false) => Payload::Apart { size: r.u64()?, bytes: None },
+        (false, true) => Payload::Object(decode_object(&mut r)?),
+        (true, true) => return Err("its payload is in two places"),
+    };
+    r.end()?;
+    Ok(payload)
 }
 
 fn decode_woken(r: &mut Reader, flags: u64) -> Result<Option<Woken>, Malformed> {
@@ -311,12 +338,7 @@ impl Mark {
         let mut r = Reader::new(value);
         version(&mut r)?;
         let time_ms = r.u64()?;
-        let id = r
-            .take(16)?
-            .as_ref()
-            .try_into()
-            .map(u128::from_be_bytes)
-            .map_err(|_| "it ends early")?;
+        let id = u128::from_be_bytes(r.array()?);
         let mark = Self { time_ms, id, order: r.u64()?, epoch: r.u64()? };
         r.end()?;
         Ok(mark)

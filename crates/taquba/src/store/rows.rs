@@ -53,6 +53,7 @@ pub(crate) fn write(change: &Move, batch: &mut Batch) {
     owned_row(before, after, batch, dedup_row);
     owned_row(before, after, batch, wait_row);
     owned_row(before, after, batch, payload_row);
+    owned_row(before, after, batch, object_row);
     owned_row(before, after, batch, dead_row);
     owned_row(before, after, batch, expiring_row);
     history_rows(change, batch);
@@ -145,11 +146,17 @@ fn expiring_row(job: &Job) -> Row {
 /// A large payload's row is written once and goes with the job; a side without the bytes at hand never rewrites it.
 fn payload_row(job: &Job) -> Row {
     match &job.body.payload {
-        Payload::Inline(_) => None,
+        Payload::Inline(_) | Payload::Object(_) => None,
         Payload::Apart { bytes, .. } => {
             Some((keys::payload(job.queue(), job.place()), bytes.clone().unwrap_or_default()))
         }
     }
+}
+
+/// Says that a payload object is named, as long as the record that names it is there: the sweep of orphans asks it.
+fn object_row(job: &Job) -> Row {
+    let object = job.body.payload.object()?;
+    Some((keys::object(&object.name), Bytes::copy_from_slice(job.id().as_bytes())))
 }
 
 /// The new entry of a job's history displaces the oldest one; with the job go all of them.

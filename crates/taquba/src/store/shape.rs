@@ -8,7 +8,7 @@ use crate::lifecycle::job::{Job, Payload, State};
 use crate::record::{JobAttempt, JobProgress, JobRecord, JobStatus};
 use crate::store::record::decode_headers;
 
-/// Shapes a job. A payload whose bytes are not at hand shows empty.
+/// Shapes a job. A payload whose bytes are not at hand, as those in objects never are, shows empty.
 pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
     let body = &job.body;
     let headers = decode_headers(&body.headers)
@@ -17,7 +17,7 @@ pub(crate) fn job_record(job: &Job) -> Result<JobRecord> {
         id: body.id.as_ref().to_owned(),
         queue: body.queue.clone(),
         payload: body.payload.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default(),
-        payload_ref: None,
+        payload_ref: body.payload.object().map(|object| object.name.to_string()),
         headers,
         status: JobStatus::Pending,
         attempts: job.attempts_shown(),

@@ -70,6 +70,11 @@ impl Reader {
         Ok(self.rest.split_to(len))
     }
 
+    /// A fixed number of bytes.
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.take(N)?.as_ref().try_into().map_err(|_| "it ends early")
+    }
+
     pub(crate) fn bytes(&mut self) -> Result<Bytes, Malformed> {
         let len = usize::try_from(self.u64()?).map_err(|_| "a length overflows")?;
         self.take(len)

@@ -31,7 +31,7 @@ pub(super) async fn handle<H: Handler>(
     max_run: Duration,
 ) -> Settlement {
     let lease = queue.lease_handle(claim);
-    let _keep = queue.keep(claim, max_run, queue.queue_lease_duration(&claim.queue));
+    let _keep = queue.keep(claim.number(), max_run, queue.queue_lease_duration(&claim.queue));
     let handled = AssertUnwindSafe(handler.handle(claim, &lease)).catch_unwind().await;
     handled.unwrap_or_else(|panic| {
         let message = panic_message(panic.as_ref());

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::attempt;
 use super::handler::{ClaimHandler, Handler};
 use crate::env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::queue::{Claim, Queue};
 
 /// How a worker loop runs.
@@ -41,6 +41,9 @@ impl Default for WorkerOptions {
 /// Settlements that may be on their way beside the handlers that run: their answers take one PUT, and handlers should
 /// not wait for it.
 const SETTLING_MAX: usize = 4_096;
+/// Pause while the payload store cannot be reached; doubles up to the longest.
+const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
+const PAYLOAD_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a handler has to notice its token before its future is dropped.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -206,12 +209,33 @@ async fn claim(
         rooms.merge(more_rooms);
         free.merge(more_free);
     }
-    let claims = queue.claim_batch_with_wait(name, free.num_permits(), lease).await?;
+    let claims = claim_patiently(queue, name, free.num_permits(), lease).await?;
     let placed = claims.into_iter().filter_map(|claim| {
         // As many claims as permits at most were asked for.
         Some((claim, free.split(1)?, rooms.split(1)?))
     });
     Ok(placed.collect())
+}
+
+/// Waits for jobs and claims them, waiting also until the payload store can be reached: what was claimed meanwhile was
+/// given back without an attempt.
+async fn claim_patiently(
+    queue: &Queue,
+    name: &str,
+    max: usize,
+    lease: Duration,
+) -> Result<Vec<Claim>> {
+    let mut pause = PAYLOAD_PAUSE;
+    loop {
+        match queue.claim_batch_with_wait(name, max, lease).await {
+            Err(error @ Error::PayloadStore(_)) => {
+                tracing::warn!(%error, queue = name, "waiting for the payload store");
+            }
+            done => return done,
+        }
+        env::sleep(pause).await;
+        pause = (pause * 2).min(PAYLOAD_PAUSE_MAX);
+    }
 }
 
 /// A permit of a semaphore that is never closed.
@@ -253,7 +277,7 @@ pub(super) async fn run_sequential<H: Handler>(
         let claims = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
-            claims = queue.claim_batch_with_wait(name, 1, lease) => claims?,
+            claims = claim_patiently(queue, name, 1, lease) => claims?,
         };
         for claim in claims {
             let max_run = max_run(queue, &claim, &options);

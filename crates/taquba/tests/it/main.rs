@@ -19,6 +19,8 @@ mod host_behind;
 mod kill_at_every_call;
 mod low_marks;
 mod model;
+mod orphans;
+mod payloads;
 mod races;
 mod reader;
 mod replicas;

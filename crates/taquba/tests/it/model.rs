@@ -25,7 +25,7 @@ enum End {
 #[tokio::test]
 async fn the_queue_does_what_a_naive_one_does_command_by_command() {
     for seed in seeds(8) {
-        run(seed, 200, 1_500, Knobs::default()).await;
+        run(seed, 200, 1_500, Some(1_000), Knobs::default()).await;
     }
 }
 
@@ -42,7 +42,15 @@ async fn the_queue_does_what_a_naive_one_does_through_small_windows() {
             refill_yields: rng.index(20),
             ..Knobs::default()
         };
-        run(1_000 + seed, 200, 1_500, knobs).await;
+        run(1_000 + seed, 200, 1_500, Some(1_000), knobs).await;
+    }
+}
+
+/// The same commands with every payload in an object of its own, sweeps of orphans in between.
+#[tokio::test]
+async fn the_queue_does_what_a_naive_one_does_with_payloads_in_objects() {
+    for seed in seeds(4) {
+        run(3_000 + seed, 200, 1_500, Some(0), Knobs::default()).await;
     }
 }
 
@@ -50,21 +58,31 @@ async fn the_queue_does_what_a_naive_one_does_through_small_windows() {
 #[tokio::test]
 async fn the_queue_does_what_a_naive_one_does_with_large_payloads() {
     for seed in seeds(3) {
-        run(2_000 + seed, 120, 900_000, Knobs::default()).await;
+        run(2_000 + seed, 120, 900_000, None, Knobs::default()).await;
     }
 }
 
-async fn run(seed: u64, commands: u64, payload_max: u64, knobs: Knobs) {
+async fn run(
+    seed: u64,
+    commands: u64,
+    payload_max: u64,
+    offload_above: Option<usize>,
+    knobs: Knobs,
+) {
     let mut world = World::new(seed, payload_max);
     world.real.knobs = knobs;
     world.real.heartbeat = world.rng.chance(50).then(|| std::time::Duration::from_millis(20));
+    world.naive.offload_above = offload_above;
     let on_failure = SayOnPanic(seed, world.trace.clone());
     world.real.open(&world.naive).await.unwrap();
     for _ in 0..commands {
         world.step().await;
     }
     world.drain().await;
+    world.sweep().await;
     world.end(End::Close).await;
+    let orphans = audit(&world.store, PATH, Some(true)).await;
+    assert_eq!(orphans, BTreeSet::new(), "after a sweep");
     drop(on_failure);
 }
 
@@ -142,6 +160,7 @@ impl World {
             0..3 => self.end_and_reopen(End::Crash).await,
             3..5 => self.end_and_reopen(End::Close).await,
             5..6 => self.end_and_reopen(End::Takeover).await,
+            6..8 => self.sweep().await,
             _ => {
                 let op = self.commands.next(&self.naive);
                 self.note(&op);
@@ -149,6 +168,12 @@ impl World {
             }
         }
         self.compare().await;
+    }
+
+    async fn sweep(&mut self) {
+        self.note(&"sweep");
+        let swept = within("a sweep", self.real.queue().sweep_orphans_now()).await.unwrap();
+        assert_eq!((swept.failed, swept.foreign, swept.open), (0, 0, 0), "{swept:?}");
     }
 
     async fn both(&mut self, op: &Op) {

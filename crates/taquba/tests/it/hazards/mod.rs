@@ -239,8 +239,9 @@ async fn open_plain(bucket: &Arc<impl ObjectStore>) -> Arc<Queue> {
 /// Writes more than a memtable holds, so that what was there before is in a table from which nothing is cached yet
 /// when the store is opened again.
 async fn push_into_tables(bucket: &Bucket, queue: &Queue) {
-    for _ in 0..20 {
-        queue.enqueue("filler", vec![0; 1_024 * 1_024]).await.unwrap();
+    for _ in 0..80 {
+        // As large as stays in the store.
+        queue.enqueue("filler", vec![0; 256 * 1_024]).await.unwrap();
     }
     until("a table is written and named", async || bucket.manifests_since_table() > 0).await;
 }

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt;
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 use taquba::Clock;
 use taquba::object_store::ObjectStore;
 use taquba::object_store::memory::InMemory;
+use taquba::object_store::path::Path;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -29,6 +31,23 @@ struct Record {
     apart: bool,
     history: u64,
     expire_at: Option<u64>,
+    object: Option<Object>,
+}
+
+/// A payload object as a record names it.
+#[derive(Debug)]
+struct Object {
+    /// Its row's key after the letter: store, epoch, upload.
+    name: Vec<u8>,
+    size: u64,
+}
+
+impl Object {
+    /// Where it is, below the payload path.
+    fn path(&self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        format!("{}/{}-{}", hex(&self.name[..8]), hex(&self.name[8..16]), hex(&self.name[16..]))
+    }
 }
 
 struct Decoder<'a>(&'a [u8]);
@@ -54,6 +73,10 @@ impl<'a> Decoder<'a> {
 
     fn bytes(&mut self) -> Vec<u8> {
         let len = usize::try_from(self.number()).unwrap();
+        self.fixed(len)
+    }
+
+    fn fixed(&mut self, len: usize) -> Vec<u8> {
         let (head, rest) = self.0.split_at(len);
         self.0 = rest;
         head.to_vec()
@@ -79,9 +102,31 @@ fn record(value: &[u8]) -> Record {
         d.bytes();
     }
     let history = if flags & 256 != 0 { d.number() } else { 0 };
-    let apart = flags & 64 != 0;
     let expire_at = if flags & 512 != 0 { expire_at(&mut d) } else { None };
-    Record { state, at, order, priority, id, queue, dedup, signal_key, apart, history, expire_at }
+    if flags & 1024 != 0 {
+        d.bytes();
+    }
+    let _headers = d.bytes();
+    let object = (flags & 128 != 0).then(|| {
+        let (size, _crc, store) = (d.number(), d.fixed(4), d.fixed(8));
+        let epoch = d.number().to_be_bytes().to_vec();
+        Object { name: [store, epoch, d.fixed(16)].concat(), size }
+    });
+    let apart = flags & 64 != 0;
+    Record {
+        state,
+        at,
+        order,
+        priority,
+        id,
+        queue,
+        dedup,
+        signal_key,
+        apart,
+        history,
+        expire_at,
+        object,
+    }
 }
 
 /// The end of a waiting job in its rules.
@@ -150,13 +195,23 @@ async fn rows(store: &InMemory, path: &str) -> Rows {
     rows
 }
 
-/// Checks all rows of a store at rest; panics at what does not fit. `closed` says whether it was closed cleanly; `None`
-/// when that cannot be known.
-pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
+/// The payload objects of a store, with their sizes.
+async fn objects(store: &InMemory, path: &str) -> BTreeMap<String, u64> {
+    let folder = format!("{path}-payloads");
+    let listed: Vec<_> = store.list(Some(&folder.as_str().into())).try_collect().await.unwrap();
+    let below = |path: &Path| path.as_ref()[folder.len() + 1..].to_owned();
+    listed.iter().map(|meta| (below(&meta.location), meta.size)).collect()
+}
+
+/// Checks all rows of a store at rest, and that every payload object that a record names is there; panics at what does
+/// not fit. `closed` says whether it was closed cleanly; `None` when that cannot be known. Answers which payload objects
+/// no record names: those a crash may leave behind.
+pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) -> BTreeSet<String> {
+    let mut objects = objects(store, path).await;
     let rows = rows(store, path).await;
     if rows.is_empty() {
         assert_ne!(closed, Some(true), "a store that was closed cleanly has rows");
-        return;
+        return objects.into_keys().collect();
     }
     assert_eq!(rows.get(b"Mformat".as_slice()).map(Vec::as_slice), Some(b"taquba 1".as_slice()));
     let unclean = rows.contains_key(b"Munclean".as_slice());
@@ -189,6 +244,13 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         if record.apart {
             others.insert(placed(b'B', &record));
         }
+        if let Some(object) = &record.object {
+            let size = objects.remove(&object.path());
+            assert_eq!(size, Some(object.size), "the payload object {} of {key:?}", object.path());
+            let row = [b"O", &object.name[..]].concat();
+            assert_eq!(rows.get(&row), Some(&record.id), "the row of a payload object");
+            others.insert(row);
+        }
         let held = claimed.contains(key);
         if record.state <= 1 && !held {
             others.extend(record.dedup.as_ref().map(|key| in_queue(b'U', &record.queue, key)));
@@ -217,11 +279,11 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
     let shown: BTreeMap<_, _> = space(b'I').map(|(k, v)| (k.clone(), v.clone())).collect();
     assert_eq!(show(shown.keys()), show(index.keys()), "the index rows");
     assert_eq!(shown, index, "where the index rows point");
-    let shown = rows.keys().filter(|key| b"BHUWYZ".contains(&key[0]));
+    let shown = rows.keys().filter(|key| b"BHOUWYZ".contains(&key[0]));
     assert_eq!(
         show(shown),
         show(others.iter()),
-        "payload, history, dedup, wait, dead-by-time and expiring rows"
+        "payload, object, history, dedup, wait, dead-by-time and expiring rows"
     );
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");
@@ -236,6 +298,7 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) {
         assert_eq!([pending, scheduled, held, dead], counts, "the counters of {name}");
     }
     assert!(counted.is_empty(), "a queue without counters");
+    objects.into_keys().collect()
 }
 
 fn main_key(record: &Record) -> Vec<u8> {

@@ -30,7 +30,10 @@ pub(crate) fn naive(now: u64) -> Naive {
             .dead_retention(Duration::from_secs(20))
             .max_attempts(4_u32),
     ];
-    Naive::new(now, QUEUES.iter().map(ToString::to_string).zip(configs).collect())
+    let configs = QUEUES.iter().map(ToString::to_string).zip(configs).collect();
+    let mut naive = Naive::new(now, configs);
+    naive.offload_above = Some(1_000);
+    naive
 }
 
 /// Draws commands.

@@ -10,6 +10,7 @@ pub(crate) mod program;
 pub(crate) mod read_only;
 pub(crate) mod real;
 pub(crate) mod rng;
+pub(crate) mod shelf;
 
 use std::time::Duration;
 

@@ -54,6 +54,8 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Naive {
     pub(crate) now: u64,
+    /// Payloads larger than this have objects of their own.
+    pub(crate) offload_above: Option<usize>,
     pub(crate) configs: BTreeMap<String, QueueConfig>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) done: BTreeMap<String, i64>,
@@ -319,7 +321,10 @@ impl Naive {
             id: id.clone(),
             queue: QueueName::new(queue.clone()).unwrap(),
             payload: payload.clone(),
-            payload_ref: None,
+            payload_ref: self
+                .offload_above
+                .filter(|above| payload.len() > *above)
+                .map(|_| "an object".to_owned()),
             headers: options.headers.clone(),
             status: if run_at.is_some() { JobStatus::Scheduled } else { JobStatus::Pending },
             attempts: 0,
