@@ -53,7 +53,8 @@ pub use queue::{Claim, ClaimOutcome, KvPage, KvRange, LeaseHandle, Queue, QueueV
 pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobProgress, JobRecord,
-    JobStatus, NackOutcome, OrphanSweep, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
+    JobStatus, NackOutcome, OrphanSweep, QuarantinePage, Quarantined, QueueStats, SignalDelivery,
+    WaitOutcome, WakeOutcome,
 };
 pub use retry::RetryPolicy;
 pub use url::open_url;

@@ -336,6 +336,7 @@ impl Engine {
     ) {
         match page {
             Ok(page) => {
+                self.put_aside(page.bad, round);
                 let rows = page.rows.into_iter().map(|(order, job, seq)| {
                     let ready_round = self.round_of(seq);
                     (order, crate::state::window::Entry { job, ready_round })

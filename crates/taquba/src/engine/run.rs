@@ -172,7 +172,7 @@ impl Engine {
             Request::ReadyPage(queue, priority, page) => {
                 self.ready_page(queue, priority, page, round);
             }
-            Request::ScheduledPage(page) => self.scheduled_page(page),
+            Request::ScheduledPage(page) => self.scheduled_page(page, round),
             Request::KeptPage(shelf, until, page) => self.kept_page(shelf, until, page, round),
             Request::Stats(queue, reply) => {
                 let counters = self.queues.counters(&queue);

@@ -14,12 +14,12 @@ use crate::error::Result;
 use crate::lifecycle::job::Job;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
-use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
+use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QuarantinePage, QueueStats};
 use crate::store::objects::{Objects, Unreadable};
 use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
-use crate::store::{beat, find, keys, shape};
+use crate::store::{beat, find, keys, quarantine, shape};
 
 /// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
 ///
@@ -178,6 +178,18 @@ impl QueueView {
             }
         }
         Ok(page)
+    }
+
+    /// Returns up to `limit` of the rows that could not be decoded and were put aside, all queues together; `cursor` is
+    /// the last page's `next_cursor`.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn quarantine(&self, cursor: Option<&[u8]>, limit: usize) -> Result<QuarantinePage> {
+        let (rows, more) = quarantine::list(&self.source.moment()?, cursor, limit).await?;
+        let rows: Vec<_> = rows.into_iter().map(shape::quarantined).collect();
+        let next_cursor = rows.last().filter(|_| more).map(|row| row.key.clone());
+        Ok(QuarantinePage { rows, next_cursor })
     }
 
     /// Streams a queue's jobs in a state, reading `page_size` at a time; as [`list_jobs`](Self::list_jobs).

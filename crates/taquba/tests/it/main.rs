@@ -21,6 +21,7 @@ mod low_marks;
 mod model;
 mod orphans;
 mod payloads;
+mod quarantine;
 mod races;
 mod reader;
 mod replicas;
