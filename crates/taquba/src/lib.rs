@@ -27,6 +27,7 @@ mod record;
 mod retry;
 mod state;
 mod store;
+mod telemetry;
 mod url;
 pub mod worker;
 

@@ -27,6 +27,7 @@ pub(crate) mod request;
 mod retention;
 mod round;
 mod run;
+mod sample;
 pub(crate) mod shared;
 mod signals;
 mod sweep;

@@ -20,7 +20,8 @@ use super::request::{Reply, Request};
 use super::run::{End, Nets};
 use super::shared::Shared;
 use super::sweep::{self, Sweeper, Timetable};
-use super::{Engine, Timers, takeover, upkeep};
+use super::upkeep::{self, Duties};
+use super::{Engine, Timers, sample, takeover};
 use crate::config::OpenOptions;
 use crate::env;
 use crate::error::{CloseReason, Error, Result};
@@ -124,10 +125,17 @@ async fn take(
     }
     engine.queues.set_band_bytes(knobs.band_bytes);
     let (landed, flushes) = watch::channel(0);
-    tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
+    let duties = Duties {
+        compacts: options.in_process_compactor,
+        collects: options.in_process_garbage_collector,
+    };
+    tokio::spawn(upkeep::run(shared.store.clone(), duties, flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims, found.bad_claims).await?;
     start(engine, &shared, ownership, demanded, landed, options);
     start_sweeps(&shared, asked, options);
+    if let Some(every) = options.metrics_sample_interval {
+        tokio::spawn(sample::run(Arc::clone(&shared), every));
+    }
     Ok(shared)
 }
 

@@ -272,6 +272,8 @@ pub(crate) enum Request {
     Lost(CloseReason),
     /// Answer when everything written until now is durable.
     Barrier(Reply<()>),
+    /// Tell the metrics recorder how much is in each queue.
+    Sample,
     /// Look at leases and timers now, then answer.
     Tick(Reply<()>),
     /// Finish what was accepted, then close.

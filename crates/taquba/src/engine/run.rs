@@ -187,6 +187,7 @@ impl Engine {
                 self.deaths.entry(queue).or_default().push(listener);
             }
             Request::Barrier(reply) => round.durable.push(answer(reply, Ok(()))),
+            Request::Sample => self.sample(round.stamp.now_ms),
             Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),
             Request::Lost(reason) => return Err(self.lost(reason)),

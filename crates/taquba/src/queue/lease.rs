@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::lifecycle::job::Progress;
 use crate::limits::{MAX_PROGRESS_NOTE_LEN, clip};
 use crate::state::leases::{ClaimNo, Ended};
+use crate::telemetry;
 
 /// Margin that [`LeaseHandle::ensure_at_least`] adds (5 s), so that work which ends on time can still be settled.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -38,6 +39,7 @@ impl Queue {
         if renewed.map_err(refusal)? {
             shared.post(Request::LookAtLease(claim.number()))?;
         }
+        telemetry::count(telemetry::RENEWALS, &claim.queue);
         Ok(shared.clock.now_ms().saturating_add(millis(extension)))
     }
 

@@ -249,19 +249,37 @@ impl QueueView {
         range: impl KvRange,
         limit: usize,
     ) -> Result<KvPage> {
-        self.scan_rows(kv_range::stored(prefix, &range), limit).await
+        self.scan_rows(kv_range::stored(prefix, &range), limit, false).await
+    }
+
+    /// As [`kv_scan`](Self::kv_scan), the last key first: go on with an end of `Bound::Excluded(last_key)`.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn kv_scan_back(
+        &self,
+        prefix: &[u8],
+        range: impl KvRange,
+        limit: usize,
+    ) -> Result<KvPage> {
+        self.scan_rows(kv_range::stored(prefix, &range), limit, true).await
     }
 
     async fn scan_rows(
         &self,
         range: Option<(Bound<Vec<u8>>, Vec<u8>)>,
         limit: usize,
+        back: bool,
     ) -> Result<KvPage> {
         let mut page = KvPage::default();
         let (Some((start, end)), true) = (range, limit > 0) else {
             return Ok(page);
         };
-        let mut scan = self.source.moment()?.scan(start, Some(end)).await?;
+        let at = self.source.moment()?;
+        let mut scan = match back {
+            true => at.scan_back(start, Some(end)).await?,
+            false => at.scan(start, Some(end)).await?,
+        };
         while let Some(row) = scan.next().await? {
             if page.entries.len() == limit {
                 page.more = true;
@@ -295,7 +313,7 @@ impl QueueView {
                 None => (start, end),
             });
             async move {
-                let page = self.scan_rows(range, page_size.max(1)).await?;
+                let page = self.scan_rows(range, page_size.max(1), false).await?;
                 let last = page.entries.last().filter(|_| page.more);
                 let next = last.map(|(key, _)| keys::kv(key).to_vec());
                 Ok((page.entries, next))

@@ -12,6 +12,8 @@ mod bulk;
 mod edges;
 mod expiry;
 mod fencing;
+#[cfg(feature = "metrics")]
+mod figures;
 mod golden_path;
 mod hazards;
 mod history;
