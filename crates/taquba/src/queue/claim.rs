@@ -322,7 +322,7 @@ impl Queue {
         let fetches = objects.into_iter().map(|wanted| async move {
             let (claim, object) = wanted?;
             // The lease begins when the payload is there.
-            let _keep = self.keep(claim, FETCH_MAX, lease);
+            let _keep = self.keep(claim, FETCH_MAX.max(lease), lease);
             Some(self.shared.offload.objects.get(&object).await)
         });
         stream::iter(fetches).buffered(FETCHES).collect().await

@@ -28,6 +28,7 @@ mod races;
 mod reader;
 mod replicas;
 mod retention;
+mod rules;
 mod storm;
 mod support;
 mod takeover;
