@@ -6,6 +6,7 @@
 //! in one commit. What has survived when a call returns is said on each call.
 //!
 //! One process owns a path at a time: who opens it last. See [`CloseReason::Fenced`].
+#![doc(test(attr(deny(deprecated))))]
 
 mod clock;
 mod config;

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::close::flushed;
+use super::close::{Obituary, flushed};
 use super::flush::{self, Demand, FlushPolicy};
 use super::moves::Ready;
 use super::owner::{self, Ownership};
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
 use crate::lifecycle::term::Kind;
+use crate::limits;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
 use crate::state::ids::Ids;
@@ -39,12 +41,15 @@ const FORMAT_NAME: &[u8] = b"taquba ";
 /// in the same batch.
 const CLOCK_MARGIN_MS: u64 = 1_000;
 
-/// Opens the store and starts its tasks.
+/// Opens the store and starts its tasks. Gives up when the object store refuses for want of permission or answers
+/// nothing for the call timeout: SlateDB would try for ever. As long as requests succeed it goes on, so that a long
+/// replay has its time.
 pub(crate) async fn open(
     object_store: Arc<dyn ObjectStore>,
     path: &str,
     options: OpenOptions,
 ) -> Result<Arc<Shared>> {
+    let path = limits::check_path(path)?;
     let configs = Configs::new(&options)?;
     let location = Location::new(
         path,
@@ -52,11 +57,33 @@ pub(crate) async fn open(
         options.wal_object_store.clone(),
         options.store_request_timeout,
     );
+    let (start, trouble) = (env::now(), Arc::clone(&location.trouble));
+    tokio::select! {
+        biased;
+        opened = open_at(location, configs, &options) => {
+            return opened.map_err(|error| error.at_open(path));
+        }
+        () = trouble.refused() => {}
+        () = trouble.silent_for(options.call_timeout) => {}
+    }
+    Err(Error::StoreUnreachable {
+        path: path.to_owned(),
+        waited_ms: super::prepare::millis(env::now().duration_since(start)),
+        last_error: trouble.last_since(start).unwrap_or_default(),
+    })
+}
+
+async fn open_at(
+    location: Location,
+    configs: Configs,
+    options: &OpenOptions,
+) -> Result<Arc<Shared>> {
+    let path = location.path.clone();
     let proof = env::now();
     let knobs = options.knobs;
     let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
     let store = Store::open(location, store_clock, knobs.memtable_bytes).await?;
-    let found = read(&store, path).await?;
+    let found = read(&store, &path).await?;
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
 
     let (mailbox, inbox) = mpsc::unbounded_channel();
@@ -71,7 +98,7 @@ pub(crate) async fn open(
     let ownership = Arc::new(Ownership::new());
     ownership.proved(proof);
     let (demand, demanded) = watch::channel(Demand::default());
-    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, &options);
+    let mut engine = Engine::new(&found, &shared, inbox, Arc::clone(&ownership), demand, options);
     engine.queues = found.queues;
     for (queue, kind, low) in found.kept {
         let keep_ms = shared.configs.keep_ms(&queue, kind);
@@ -81,14 +108,14 @@ pub(crate) async fn open(
     let (landed, flushes) = watch::channel(0);
     tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims).await?;
-    start(engine, &shared, ownership, demanded, landed, &options);
+    begin(engine, &shared, ownership, demanded, landed, options);
     Ok(shared)
 }
 
 /// Starts the loop and the tasks beside it.
-fn start(
+fn begin(
     engine: Engine,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     ownership: Arc<Ownership>,
     demanded: watch::Receiver<Demand>,
     landed: watch::Sender<u64>,
@@ -102,7 +129,13 @@ fn start(
     tokio::spawn(flush::run(store(), policy, demanded, owner, landed, lost));
     tokio::spawn(owner::run(store(), ownership, options.fence_check_interval, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
-    tokio::spawn(engine.run(Nets { tick }));
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let run = pin!(engine.run(Nets { tick }));
+        // Dropped before the loop, so that who hears from the loop's end hears its reason.
+        let _obituary = Obituary(shared);
+        run.await;
+    });
 }
 
 /// What the store says at open.

@@ -16,6 +16,7 @@ use super::clock::StoreClock;
 use super::deadline::Deadline;
 use super::rows::Batch;
 use super::scan::Scan;
+use super::trouble::Trouble;
 use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
 
@@ -46,6 +47,8 @@ pub(crate) struct Location {
     pub(crate) path: String,
     pub(crate) main: Arc<dyn ObjectStore>,
     pub(crate) wal: Option<Arc<dyn ObjectStore>>,
+    /// What the two last refused.
+    pub(crate) trouble: Arc<Trouble>,
 }
 
 impl Location {
@@ -56,8 +59,12 @@ impl Location {
         wal: Option<Arc<dyn ObjectStore>>,
         request_timeout: Duration,
     ) -> Self {
-        let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
-        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+        let trouble = Arc::new(Trouble::new(path));
+        let bound = |inner| {
+            let bound = Deadline::new(inner, request_timeout, Arc::clone(&trouble));
+            Arc::new(bound) as Arc<dyn ObjectStore>
+        };
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound), trouble }
     }
 }
 

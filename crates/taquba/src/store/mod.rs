@@ -14,6 +14,7 @@ pub(crate) mod rows;
 mod rules;
 pub(crate) mod scan;
 pub(crate) mod shape;
+pub(crate) mod trouble;
 pub(crate) mod wire;
 
 #[cfg(test)]

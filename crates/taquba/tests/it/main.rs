@@ -8,6 +8,7 @@
 )]
 
 mod backlog;
+mod clumsy;
 mod edges;
 mod expiry;
 mod fencing;
