@@ -35,8 +35,8 @@ pub(super) fn last_error(text: &str) -> String {
 /// What to do about something too large: a key cannot be split.
 pub(super) fn advice(what: &str) -> &'static str {
     match what {
-        _ if what.ends_with("key bytes") => "choose a shorter key",
-        "header bytes in all" => "keep the bulk in the payload",
+        _ if what.ends_with("key bytes") || what.ends_with("key") => "choose a shorter key",
+        _ if what.contains("header") => "keep the bulk in the payload",
         "batch jobs" | "batch bytes" | "effects entries" | "effects bytes" => {
             "split it into several calls"
         }
@@ -91,10 +91,10 @@ mod tests {
             assert!(error.contains(says), "{error}");
         };
         says("dedup key bytes", "choose a shorter key");
-        says("signal key bytes", "choose a shorter key");
+        says("KV key", "choose a shorter key");
         says("payload bytes", "keep the bulk in the bucket");
         says("batch jobs", "split it into several calls");
-        says("header bytes in all", "keep the bulk in the payload");
+        says("run headers", "keep the bulk in the payload");
     }
 
     #[test]
