@@ -32,6 +32,7 @@ use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Snapshot, Store};
 use crate::store::record::{self, Counters, Mark};
+use crate::store::trouble::Opening;
 use crate::store::{find, keys};
 
 /// The store's format. A store of a higher number is refused.
@@ -58,10 +59,13 @@ pub(crate) async fn open(
         options.store_request_timeout,
     );
     let (start, trouble) = (env::now(), Arc::clone(&location.trouble));
+    let opening = Opening::new(&trouble);
     tokio::select! {
         biased;
         opened = open_at(location, configs, &options) => {
-            return opened.map_err(|error| error.at_open(path));
+            let shared = opened.map_err(|error| error.at_open(path))?;
+            opening.done();
+            return Ok(shared);
         }
         () = trouble.refused() => {}
         () = trouble.silent_for(options.call_timeout) => {}

@@ -55,6 +55,7 @@ impl Watch {
         object: &str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        self.trouble.check_wanted()?;
         let done = env::within(self.limit, call).await;
         let done = done.unwrap_or_else(|| Err(late(what, self.limit)));
         self.trouble.note(what, object, &done);
@@ -115,6 +116,7 @@ impl ObjectStore for Deadline {
         let unmarked = opts.mode != PutMode::Overwrite && opts.attributes.is_empty();
         let put = self.inner.put_opts(at, payload, opts);
         if unmarked {
+            self.watch.trouble.check_wanted()?;
             // Never given up: see the module.
             let done = put.await;
             self.watch.trouble.note("PUT", at.as_ref(), &done);

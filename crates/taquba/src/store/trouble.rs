@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub(crate) struct Trouble {
     memory: Mutex<Memory>,
     /// Whether the store has refused a request for want of permission: that does not pass by waiting.
     refused: watch::Sender<bool>,
+    /// Nobody waits for this store any more.
+    given_up: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -36,7 +39,8 @@ impl Trouble {
     pub(crate) fn new(path: &str) -> Self {
         let memory = Memory { last: None, warned: BTreeMap::new(), answered: env::now() };
         let refused = watch::Sender::new(false);
-        Self { path: path.to_owned(), memory: Mutex::new(memory), refused }
+        let given_up = AtomicBool::new(false);
+        Self { path: path.to_owned(), memory: Mutex::new(memory), refused, given_up }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -72,6 +76,17 @@ impl Trouble {
         }
     }
 
+    /// Refuses a request of an open that was given up, with an error that nobody tries again. SlateDB's own tasks would
+    /// go on, and take the store over when it comes back.
+    pub(crate) fn check_wanted(&self) -> Result<(), Error> {
+        if self.given_up.load(Ordering::SeqCst) {
+            return Err(Error::NotSupported {
+                source: "the open of this store was given up".into(),
+            });
+        }
+        Ok(())
+    }
+
     /// What the store last answered that was no success, if that was at `since` or later.
     pub(crate) fn last_since(&self, since: Instant) -> Option<String> {
         self.memory().last.as_ref().filter(|(at, _)| *at >= since).map(|(_, text)| text.clone())
@@ -92,6 +107,28 @@ impl Trouble {
                 Some(until) => env::sleep_until(until).await,
                 None => std::future::pending().await,
             }
+        }
+    }
+}
+
+/// An open under way. Unless it comes to an open store, whoever ends or drops it, no request is sent any more.
+pub(crate) struct Opening(Option<Arc<Trouble>>);
+
+impl Opening {
+    pub(crate) fn new(trouble: &Arc<Trouble>) -> Self {
+        Self(Some(Arc::clone(trouble)))
+    }
+
+    /// The store is open.
+    pub(crate) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(trouble) = &self.0 {
+            trouble.given_up.store(true, Ordering::SeqCst);
         }
     }
 }

@@ -29,6 +29,8 @@ enum Puts {
     /// They wait, and land later even if nobody waits for them any more.
     Held,
     Fail(fn() -> object_store::Error),
+    /// So many land, those after them fail.
+    FailAfter(usize, fn() -> object_store::Error),
 }
 
 /// A store like a local folder: it refuses attributes, and a PUT that was begun lands.
@@ -70,12 +72,13 @@ impl ObjectStore for Folder {
                 implementer: self.to_string(),
             });
         }
-        self.begun.fetch_add(1, Ordering::SeqCst);
+        let before = self.begun.fetch_add(1, Ordering::SeqCst);
         let (inner, mut puts, at) = (Arc::clone(&self.inner), self.puts.subscribe(), at.clone());
         let landing = tokio::spawn(async move {
             let now = *puts.wait_for(|puts| !matches!(puts, Puts::Held)).await.unwrap();
             match now {
                 Puts::Fail(error) => Err(error()),
+                Puts::FailAfter(most, error) if before >= most => Err(error()),
                 _ => inner.put_opts(&at, body, opts).await,
             }
         });
@@ -159,6 +162,22 @@ async fn a_store_that_never_answers_ends_open_within_the_call_timeout() {
     let refused = opened.await.unwrap_err().to_string();
     assert!(refused.contains("\"clumsy\""), "{refused}");
     assert!(refused.contains("did not answer"), "{refused}");
+}
+
+/// The storage engine would go on trying behind the back of a caller who was told that it is over, and take the store
+/// over when it comes back.
+#[tokio::test(start_paused = true)]
+async fn an_open_that_gave_up_leaves_nobody_behind_who_tries_on() {
+    for lands in 0..6 {
+        let folder = Folder::new(Puts::FailAfter(lands, no_route));
+        let options = OpenOptions::default().call_timeout(5 * SECOND);
+        let Err(refused) = open_on(folder.clone(), options).await else { continue };
+        assert!(matches!(refused, Error::StoreUnreachable { .. }), "{refused}");
+        taquba::time::sleep(5 * SECOND).await;
+        let begun = folder.begun.load(Ordering::SeqCst);
+        taquba::time::sleep(60 * SECOND).await;
+        assert_eq!(folder.begun.load(Ordering::SeqCst), begun, "after {lands} PUTs");
+    }
 }
 
 #[tokio::test(start_paused = true)]
