@@ -6,8 +6,7 @@
 //! ```
 //!
 //! The second form keeps everything in a folder. Kill it (`kill -9`) while the run waits, start it again, and the run
-//! finishes: nothing that matters was in the process. An optional second argument says how many seconds the remote
-//! work takes (3 by default).
+//! finishes: nothing that matters was in the process. `--help` says what else it takes.
 //!
 //! Who does what, and why nothing gets lost between them:
 //!
@@ -27,6 +26,7 @@
 
 use std::collections::HashSet;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ use taquba::Queue;
 use taquba::object_store::prefix::PrefixStore;
 use taquba::object_store::{self, ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use taquba_workflow::{
-    RunId, RunOutcome, RunSpec, SignalOutcome, Step, StepError, StepOutcome, StepRunner,
-    TerminalEffects, TerminalHook, WorkflowRuntime,
+    RunId, RunOutcome, RunSpec, RunState, RunStatus, SignalOutcome, Step, StepError, StepOutcome,
+    StepRunner, TerminalEffects, TerminalHook, WorkflowRuntime,
 };
 use tokio::sync::Notify;
 
@@ -45,6 +45,15 @@ const REQUESTS: &str = "remote/requests/";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long the run waits before it gives up on the remote machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+const RUN: &str = "translate-invoice-118";
+
+const USAGE: &str = "\
+usage: remote_reply [URL] [SECONDS]
+  URL      where everything is kept: memory:/// (default), file:///absolute/folder, or, with the
+           features aws, gcp or azure of taquba, s3://bucket/path and its kin
+  SECONDS  how long the remote work takes (default 3)
+";
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -68,31 +77,33 @@ impl Request {
 /// Step 0 asks, step 1 reads the answer.
 struct Translator {
     store: Arc<dyn ObjectStore>,
+    /// What is said while the run waits.
+    hint: &'static str,
 }
 
 impl StepRunner for Translator {
     async fn run_step(&self, step: &Step) -> Result<StepOutcome, StepError> {
         match step.step_number {
-            0 => ask(step),
+            0 => self.ask(step),
             _ => self.read_answer(step).await,
         }
     }
 }
 
-fn ask(step: &Step) -> Result<StepOutcome, StepError> {
-    // The job's id is the same in every attempt and never used again, so this run reads no other run's answer.
-    let key = step.job_id.clone();
-    let request = Request {
-        reply_to: format!("replies/{}/{key}", step.run_id),
-        text: String::from_utf8_lossy(&step.payload).into_owned(),
-    };
-    println!("[step 0]  asks for {:?}, answer to {}", request.text, request.reply_to);
-    step.effects.put(format!("{REQUESTS}{key}"), request.encode())?;
-    println!("[step 0]  now waits; no worker is held (kill me, and start me again)");
-    Ok(StepOutcome::continue_on_signal(Vec::new(), key, PATIENCE))
-}
-
 impl Translator {
+    fn ask(&self, step: &Step) -> Result<StepOutcome, StepError> {
+        // The job's id is the same in every attempt and never used again, so this run reads no other run's answer.
+        let key = step.job_id.clone();
+        let request = Request {
+            reply_to: format!("replies/{}/{key}", step.run_id),
+            text: String::from_utf8_lossy(&step.payload).into_owned(),
+        };
+        println!("[step 0]  asks for {:?}, answer to {}", request.text, request.reply_to);
+        step.effects.put(format!("{REQUESTS}{key}"), request.encode())?;
+        println!("[step 0]  now waits; no worker is held{}", self.hint);
+        Ok(StepOutcome::continue_on_signal(Vec::new(), key, PATIENCE))
+    }
+
     async fn read_answer(&self, step: &Step) -> Result<StepOutcome, StepError> {
         let Some(signal) = &step.signal else {
             let reason = format!("no answer within {} s", PATIENCE.as_secs());
@@ -191,44 +202,121 @@ async fn courier(
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), AnyError> {
-    let mut args = std::env::args().skip(1);
-    let url = args.next().unwrap_or_else(|| "memory:///".into());
-    let work = Duration::try_from_secs_f64(args.next().map_or(Ok(3.0), |s| s.parse())?)?;
+/// What the command line says.
+struct Args {
+    url: String,
+    work: Duration,
+}
 
-    let (bucket, folder) = taquba::open_url(&url, std::env::vars())?;
+impl Args {
+    /// `None` when only the usage is asked for.
+    fn parse(args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let args: Vec<String> = args.collect();
+        if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+            return Ok(None);
+        }
+        if let Some(unknown) = args.iter().find(|arg| arg.starts_with('-')) {
+            return Err(format!("unknown option {unknown:?}"));
+        }
+        let mut args = args.into_iter();
+        let url = args.next().unwrap_or_else(|| "memory:///".into());
+        let seconds = args.next().unwrap_or_else(|| "3".into());
+        if let Some(unknown) = args.next() {
+            return Err(format!("unknown argument {unknown:?}"));
+        }
+        let work = seconds.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+        let work = work.ok_or_else(|| format!("{seconds:?} is no number of seconds"))?;
+        Ok(Some(Self { url, work }))
+    }
+
+    /// Whether another process finds what this one leaves.
+    fn store_survives(&self) -> bool {
+        !self.url.starts_with("memory:")
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprint!("{wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", with_sources(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and what it came from, in one line.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        // Some errors quote their sources.
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = cause.source();
+    }
+    said
+}
+
+async fn run(args: &Args) -> Result<(), AnyError> {
+    let (bucket, folder) = taquba::open_url(&args.url, std::env::vars())?;
+    // Not the URL: it may hold a secret.
+    let place = format!("{bucket}, path {:?}", folder.as_ref());
     let store: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(bucket, folder));
     let queue = Arc::new(Queue::open(Arc::clone(&store), "queue").await?);
-    println!("[main]    opened {url}");
+    println!("[main]    opened {place}");
 
     let done = Arc::new(Notify::new());
+    let hint = if args.store_survives() { " (kill me, and start me again)" } else { "" };
     let runtime = WorkflowRuntime::builder(
         Arc::clone(&queue),
         Arc::clone(&store),
-        Translator { store: Arc::clone(&store) },
+        Translator { store: Arc::clone(&store), hint },
         Report { done: Arc::clone(&done) },
     )
     .build();
     let worker = runtime.spawn(async move { done.notified().await });
 
-    let run = runtime
-        .submit(RunSpec {
-            run_id: Some(RunId::new("translate-invoice-118")?),
-            input: b"invoice 118: three chairs, one table".to_vec(),
-            ..Default::default()
-        })
-        .await?;
+    submit(&runtime).await?;
+    tokio::select! {
+        ended = worker.wait() => ended?,
+        failed = remote_machine(&queue, &store, args.work) => failed?,
+        failed = courier(&queue, &store, &runtime) => failed?,
+    }
+    Ok(())
+}
+
+/// Submits the run, or finds it as an earlier process left it.
+async fn submit(runtime: &WorkflowRuntime<Translator, Report>) -> Result<(), AnyError> {
+    let run_id = RunId::new(RUN)?;
+    let before = runtime.status(&run_id).await?;
+    if let Some(RunStatus { state: RunState::Terminated(end), .. }) = before {
+        println!("[main]    run {run_id} has {} in an earlier process; now once more", end.status);
+    }
+    let spec = RunSpec {
+        run_id: Some(run_id),
+        input: b"invoice 118: three chairs, one table".to_vec(),
+        ..Default::default()
+    };
+    let run = runtime.submit(spec).await?;
     if run.newly_submitted {
         println!("[main]    submitted run {}", run.run_id);
     } else {
         println!("[main]    run {} is active from before; it goes on where it was", run.run_id);
-    }
-
-    tokio::select! {
-        ended = worker.wait() => ended?,
-        failed = remote_machine(&queue, &store, work) => failed?,
-        failed = courier(&queue, &store, &runtime) => failed?,
     }
     Ok(())
 }

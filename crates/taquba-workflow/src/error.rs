@@ -73,13 +73,23 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells whether the same call is bound to fail again, whatever the stores do.
+    /// Tells whether the same call on the same handles is bound to fail again, whatever the stores do. So it is when the
+    /// queue is closed, though another process may get further.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Queue(error) => error.is_permanent(),
             Self::Store(_) => false,
             _ => true,
+        }
+    }
+
+    /// Whether it is the run, or the job, that is wrong: then no other attempt gets further, in no process. A store that
+    /// failed or was closed is not the run's fault, whatever becomes of this handle.
+    pub(crate) fn is_of_the_run(&self) -> bool {
+        match self {
+            Self::Queue(taquba::Error::Closed(_) | taquba::Error::Storage(_)) => false,
+            other => other.is_permanent(),
         }
     }
 }
@@ -93,8 +103,14 @@ mod tests {
         let lost = object_store::Error::NotFound { path: "x".into(), source: "gone".into() };
         assert!(!Error::Store(lost).is_permanent());
         assert!(Error::Queue(taquba::Error::ClaimLost).is_permanent());
-        assert!(!Error::Queue(taquba::Error::NotConfirmed { waited_ms: 1 }).is_permanent());
+        assert!(
+            !Error::Queue(taquba::Error::NotConfirmed { waited_ms: 1, cause: None }).is_permanent()
+        );
         assert!(Error::EffectsSealed.is_permanent());
+        assert!(Error::EffectsSealed.is_of_the_run());
+        let closed = Error::Queue(taquba::Error::Closed(taquba::CloseReason::Fenced));
+        assert!(closed.is_permanent());
+        assert!(!closed.is_of_the_run());
         assert!(Error::RunNotFound(RunId::detached()).is_permanent());
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Write a [`StepRunner`], hand it to a [`WorkflowRuntime`], submit a [`RunSpec`]. The floors inside: `lifecycle`
 //! decides (pure), `store` encodes, `runtime` acts; each names only those before it.
+#![doc(test(attr(deny(deprecated))))]
 
 mod error;
 mod lifecycle;

@@ -37,7 +37,7 @@ pub struct QueueConfig {
     pub default_priority: u32,
     /// Delay before the second attempt; doubles with each further one. Default 1 s; zero retries at once.
     pub retry_backoff_base: Duration,
-    /// Longest delay before a retry. Default 300 s.
+    /// Longest delay before a retry. Default 300 s. Below the base, it is every delay.
     pub retry_backoff_max: Duration,
     /// How long failed jobs wait; `None` (default): doubling from [`retry_backoff_base`](Self::retry_backoff_base) up to
     /// [`retry_backoff_max`](Self::retry_backoff_max).
@@ -107,12 +107,14 @@ pub struct OpenOptions {
     pub flush_interval: Option<Duration>,
     /// Longest time that a change nobody waits for (a claim, a release) stays unflushed. Default 250 ms.
     pub deferred_flush_max: Duration,
-    /// How long a durable call waits before it answers
-    /// [`Error::NotConfirmed`](crate::Error::NotConfirmed). Default 60 s. Worker loops wait on.
+    /// How long a durable call waits before it answers [`Error::NotConfirmed`](crate::Error::NotConfirmed), and how long
+    /// an open waits for a store that answers nothing ([`Error::StoreUnreachable`](crate::Error::StoreUnreachable)).
+    /// Default 60 s; more than zero. Worker loops wait on.
     pub call_timeout: Duration,
     /// How often an idle handle checks that it still owns the store. Default 30 s.
     pub fence_check_interval: Duration,
-    /// Deadline of one request to the object store; past it the request is retried. Default 30 s.
+    /// Deadline of one request to the object store; past it the request is retried. Default 30 s, at least 100 ms. A
+    /// conditional PUT on a store without object attributes, as a local folder is, has none.
     pub store_request_timeout: Duration,
     /// Payloads strictly larger than this many bytes are kept in objects of their own, beside the store, and never
     /// enter its log; `None` keeps all payloads in the store. Default

@@ -1,5 +1,7 @@
 //! What can go wrong, said so that the caller knows what to do next. Owns no recovery.
 
+mod text;
+
 use thiserror::Error as ThisError;
 
 use crate::object_store;
@@ -37,11 +39,29 @@ pub enum Error {
     /// The store did not confirm in time ([`OpenOptions::call_timeout`](crate::OpenOptions::call_timeout)). The
     /// change may or may not have happened; it happens whole or not at all.
     #[error(
-        "not confirmed within {waited_ms} ms: the change may or may not have happened; read before retrying"
+        "not confirmed within {waited_ms} ms: the change may or may not have happened; read before retrying{}",
+        text::because(cause.as_deref())
     )]
     NotConfirmed {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
+        /// The last error of the object store while it waited; `None` when the store said nothing.
+        cause: Option<String>,
+    },
+    /// The store could not be opened: it refused for want of permission, or no request to it succeeded for as long as
+    /// [`OpenOptions::call_timeout`](crate::OpenOptions::call_timeout). See to its address, its credentials and its
+    /// permissions, and open again.
+    #[error(
+        "cannot reach the store at {path:?}: gave up after {waited_ms} ms; {}",
+        text::last_error(last_error)
+    )]
+    StoreUnreachable {
+        /// The path inside the object store.
+        path: String,
+        /// How long `open` waited, in milliseconds.
+        waited_ms: u64,
+        /// The store's last error, with the operation and the object; empty when it never answered at all.
+        last_error: String,
     },
     /// An object of the payload store could not be read or written.
     #[error("payload store: {0}")]
@@ -50,18 +70,21 @@ pub enum Error {
     #[error("cannot decode a stored record: {0}")]
     Deserialization(String),
     /// There is no job of this id in the state that the call needs.
-    #[error("no job {0:?}")]
+    #[error("no job {:?}", text::clip(.0, text::NAME))]
     JobNotFound(String),
     /// The job is in a state that this call does not apply to.
-    #[error("job {id:?} is {state}; only a dead job can be brought back")]
+    #[error("job {:?} is {state}; only a dead job can be brought back", text::clip(id, text::NAME))]
     InvalidState {
         /// The job.
         id: String,
         /// Its state, in lower case.
         state: &'static str,
     },
-    /// The claim has ended: its lease expired, it was settled before, or the store has a new owner.
-    #[error("the claim on this job has ended; another attempt may own it")]
+    /// The claim has ended: it was settled before (perhaps by the same worker), its lease ran out, or it was given back.
+    /// This call changed nothing.
+    #[error(
+        "this claim has ended, so nothing was changed: it was settled before, its lease ran out, or it was given back"
+    )]
     ClaimLost,
     /// Cancellation of the job was requested, so its lease is not extended.
     #[error("cancellation of this job was requested")]
@@ -75,13 +98,13 @@ pub enum Error {
         max: usize,
     },
     /// One effects set both writes and deletes a key.
-    #[error("one settlement both writes and deletes KV key {:?}", String::from_utf8_lossy(key))]
+    #[error("one settlement both writes and deletes KV key {:?}", text::clip(&String::from_utf8_lossy(key), text::NAME))]
     ConflictingKvEffect {
         /// The key.
         key: Vec<u8>,
     },
     /// Something given is over its cap; nothing was changed.
-    #[error("{what}: {size} is over the cap of {max}; split it, or keep the bulk in the bucket")]
+    #[error("{what}: {size} is over the cap of {max}; {}", text::advice(what))]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -90,8 +113,21 @@ pub enum Error {
         /// The cap.
         max: usize,
     },
+    /// One header of a job is over its cap; nothing was changed.
+    #[error(
+        "header {:?}: name and value of {size} bytes are over the cap of {max}; keep the bulk in the payload",
+        text::clip(header, text::HEADER)
+    )]
+    HeaderTooLarge {
+        /// The header's name.
+        header: String,
+        /// The size of name and value together, in bytes.
+        size: usize,
+        /// The cap in bytes.
+        max: usize,
+    },
     /// A caller-supplied job id is not of the legal form.
-    #[error("job id {id:?} {reason}")]
+    #[error("job id {:?} {reason}", text::clip(id, text::NAME))]
     InvalidId {
         /// The id.
         id: String,
@@ -105,7 +141,7 @@ pub enum Error {
         id: String,
     },
     /// A queue name is not of the legal form.
-    #[error("queue name {queue:?} {reason}")]
+    #[error("queue name {:?} {reason}", text::clip(queue, text::NAME))]
     InvalidQueueName {
         /// The name.
         queue: String,
@@ -113,13 +149,16 @@ pub enum Error {
         reason: &'static str,
     },
     /// Another job already waits for this signal key.
-    #[error("a job already waits for signal key {key:?}")]
+    #[error("a job already waits for signal key {:?}", text::clip(key, text::NAME))]
     SignalKeyTaken {
         /// The signal key.
         key: String,
     },
     /// A signal key was given to a job that does not wait (no `run_at` in the future as its timeout).
-    #[error("signal key {key:?} needs a run_at in the future as its timeout")]
+    #[error(
+        "signal key {:?} needs a run_at in the future as its timeout",
+        text::clip(key, text::NAME)
+    )]
     SignalKeyWithoutTimeout {
         /// The signal key.
         key: String,
@@ -136,7 +175,8 @@ pub enum Error {
         /// The path.
         path: String,
     },
-    /// The store's format stamp is not one that this version can read, or is missing where rows exist.
+    /// The store's format stamp is not one that this version can read, or is missing where rows exist; or what it holds
+    /// is damaged.
     #[error("store at {path:?} cannot be opened: {reason}")]
     Format {
         /// The path.
@@ -171,6 +211,26 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// An option of a queue's configuration is out of range.
+    #[error("option {option} of queue {:?}: {reason}", text::clip(queue, text::NAME))]
+    InvalidQueueOption {
+        /// The queue.
+        queue: String,
+        /// The option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A store's path is not one that every object store keeps as it is.
+    #[error(
+        "store path {:?}: each part between its slashes may hold A-Z a-z 0-9, spaces and ! $ & ' ( ) + , - . : ; = @ _, \
+         and must not be empty, \".\" or \"..\"",
+        text::clip(path, text::PATH)
+    )]
+    InvalidPath {
+        /// The path.
+        path: String,
+    },
 }
 
 impl From<slatedb::Error> for Error {
@@ -186,17 +246,39 @@ impl From<slatedb::Error> for Error {
 }
 
 impl Error {
-    /// Tells whether the same call is bound to fail again, whatever the store does.
+    /// Tells whether the same call on the same handle is bound to fail again, whatever the store does. So it is when the
+    /// handle is [closed](Self::Closed): open the store again, unless it was fenced on purpose.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        !matches!(
-            self,
-            Self::Storage(_)
-                | Self::Closed(_)
-                | Self::NotConfirmed { .. }
-                | Self::PayloadStore(_)
-                | Self::StoreNotInitialized { .. }
-        )
+        match self {
+            Self::Storage(error) => !matches!(
+                error.kind(),
+                slatedb::ErrorKind::Unavailable | slatedb::ErrorKind::Transaction
+            ),
+            Self::NotConfirmed { .. }
+            | Self::StoreUnreachable { .. }
+            | Self::PayloadStore(_)
+            | Self::StoreNotInitialized { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// The same, told by `open` of a store at `path`: what is about its data names the place.
+    pub(crate) fn at_open(self, path: &str) -> Self {
+        match self {
+            Self::Deserialization(what) => {
+                Self::Deserialization(format!("{what}, of the store at {path:?}"))
+            }
+            Self::Storage(error) if Self::is_damage(error.kind()) => {
+                let reason = format!("what it holds is damaged: {}", text::chain(&error));
+                Self::Format { path: path.to_owned(), reason }
+            }
+            other => other,
+        }
+    }
+
+    fn is_damage(kind: slatedb::ErrorKind) -> bool {
+        matches!(kind, slatedb::ErrorKind::Data | slatedb::ErrorKind::Internal)
     }
 
     /// The reason why the handle stopped, if that is what this error says.

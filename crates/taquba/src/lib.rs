@@ -7,6 +7,7 @@
 //!
 //! One process owns a path at a time: who opens it last ([`CloseReason::Fenced`]), or whose turn it is
 //! ([`Takeover::WhenSilent`]). Others read beside it ([`QueueReader`]).
+#![doc(test(attr(deny(deprecated))))]
 
 mod clock;
 mod config;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
+use crate::object_store::path::Path;
 
 /// Priority that is claimed before [`PRIORITY_NORMAL`]. Lower numbers are claimed earlier.
 pub const PRIORITY_HIGH: u32 = 100;
@@ -71,10 +72,24 @@ pub(crate) fn check_job_id(id: &str) -> Result<()> {
 pub(crate) fn check_headers(headers: &HashMap<String, String>) -> Result<()> {
     let mut total = 0;
     for (name, value) in headers {
-        check("header bytes", name.len() + value.len(), MAX_HEADER_SIZE)?;
-        total += name.len() + value.len();
+        let size = name.len() + value.len();
+        if size > MAX_HEADER_SIZE {
+            return Err(Error::HeaderTooLarge { header: name.clone(), size, max: MAX_HEADER_SIZE });
+        }
+        total += size;
     }
     check("header bytes in all", total, MAX_HEADERS_SIZE)
+}
+
+/// A store's path without its outer slashes. Refuses one that object stores would write in another way: SlateDB writes
+/// some of its names twice over, so what it wrote under such a path it would not find.
+pub(crate) fn check_path(path: &str) -> Result<&str> {
+    let own = path.trim_matches('/');
+    if Path::from(own).as_ref() == own {
+        Ok(own)
+    } else {
+        Err(Error::InvalidPath { path: path.to_owned() })
+    }
 }
 
 /// Refuses a KV key or value past its cap.

@@ -116,7 +116,7 @@ impl StepError {
 
 impl From<Error> for StepError {
     fn from(error: Error) -> Self {
-        if error.is_permanent() {
+        if error.is_of_the_run() {
             Self::permanent(error.to_string())
         } else {
             Self::transient(error.to_string())
@@ -132,9 +132,15 @@ mod tests {
     fn an_error_keeps_its_class_on_its_way_into_a_step() {
         let sealed = StepError::from(Error::EffectsSealed);
         assert_eq!(sealed.kind, StepErrorKind::Permanent);
-        let late = StepError::from(Error::Queue(taquba::Error::NotConfirmed { waited_ms: 9 }));
+        let late = StepError::from(Error::Queue(taquba::Error::NotConfirmed {
+            waited_ms: 9,
+            cause: None,
+        }));
         assert_eq!(late.kind, StepErrorKind::Transient);
         assert!(late.message.contains("9 ms"));
+        // The process that owns the store now may get further: the run must not end for it.
+        let fenced = Error::Queue(taquba::Error::Closed(taquba::CloseReason::Fenced));
+        assert_eq!(StepError::from(fenced).kind, StepErrorKind::Transient);
     }
 
     #[test]

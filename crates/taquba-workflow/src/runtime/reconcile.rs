@@ -78,10 +78,10 @@ impl<R: Send + Sync, H: TerminalHook> Inner<R, H> {
         self.first_passing(results)
     }
 
-    /// Keeps the first error that may pass. One that may not (a damaged record) harms its own run only.
+    /// Keeps the first error of the store. One of a run (a damaged record) harms that run only.
     fn first_passing(&self, results: Vec<Result<()>>) -> Result<()> {
         let (lasting, passing): (Vec<_>, Vec<_>) =
-            results.into_iter().filter_map(Result::err).partition(crate::Error::is_permanent);
+            results.into_iter().filter_map(Result::err).partition(crate::Error::is_of_the_run);
         for error in lasting {
             tracing::error!(queue = %self.shared.name, %error, "a run cannot be reconciled");
         }

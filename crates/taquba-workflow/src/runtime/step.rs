@@ -32,7 +32,7 @@ impl<R: StepRunner, H: TerminalHook> Inner<R, H> {
                 let run_id = &address.run_id;
                 return dead_letter(format!("run {run_id} has ended or moved on without this job"));
             }
-            Err(error) if error.is_permanent() => return dead_letter(error.to_string()),
+            Err(error) if error.is_of_the_run() => return dead_letter(error.to_string()),
             Err(error) => return nack(&error),
         };
         let site = StepSite::of(claim, address);

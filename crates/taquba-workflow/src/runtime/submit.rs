@@ -95,8 +95,8 @@ impl<R, H> WorkflowRuntime<R, H> {
     /// # Errors
     /// [`Error::InputMismatch`] when the id is active with another input; [`Error::ReservedHeaderInSubmit`],
     /// [`Error::ReservedKvKey`] and [`Error::ReservedQueue`] for what only the runtime may use; [`Error::Queue`] with
-    /// `TooLarge` for an input past 1 MiB or headers past 60 KiB. On every error but an unconfirmed one
-    /// ([`taquba::Error::NotConfirmed`]), nothing has changed.
+    /// `TooLarge` for an input past 1 MiB or headers past 60 KiB, `HeaderTooLarge` for one past 8 KiB. On every error but
+    /// an unconfirmed one ([`taquba::Error::NotConfirmed`]), nothing has changed.
     ///
     /// # Cancel safety
     /// Dropped before it returns, the run may or may not have started. Submit it again under the same id to find out.

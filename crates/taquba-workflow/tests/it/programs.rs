@@ -94,6 +94,35 @@ fn the_seed_runs_unchanged() {
 fn the_example_runs_in_memory() {
     let said = Program::start("remote_reply", &["memory:///", "0.05"]).ends_well();
     assert!(said.iter().any(|line| line.contains("INVOICE 118")), "{said:#?}");
+    // What is in memory does not survive.
+    assert!(said.iter().all(|line| !line.contains("kill me")), "{said:#?}");
+}
+
+#[test]
+fn the_example_explains_itself_and_refuses_what_it_does_not_know() {
+    let run = |args: &[&str]| {
+        let output = Command::new(example("remote_reply")).args(args).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    for help in ["--help", "-h"] {
+        let (code, out, err) = run(&[help]);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        assert!(out.starts_with("usage: remote_reply"), "{out}");
+    }
+    for (args, says) in [
+        (&["--keep"][..], "unknown option \"--keep\""),
+        (&["memory:///", "1", "2"], "unknown argument \"2\""),
+        (&["memory:///", "soon"], "\"soon\" is no number of seconds"),
+        (&["memory:///", "-1"], "unknown option \"-1\""),
+    ] {
+        let (code, out, err) = run(args);
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(err.starts_with(says) && err.contains("usage: remote_reply"), "{err}");
+    }
+    let (code, _, err) = run(&["/tmp/x"]);
+    assert_eq!(code, Some(1));
+    assert!(err.starts_with("store URL \"/tmp/x\": it is a path"), "{err}");
 }
 
 #[test]
@@ -112,5 +141,10 @@ fn the_example_survives_kill_9_while_its_run_waits() {
     let said = Program::start("remote_reply", &[&url, "0.05"]).ends_well();
     assert!(said.iter().any(|line| line.contains("is active from before")), "{said:#?}");
     assert!(said.iter().any(|line| line.contains("succeeded: INVOICE 118")), "{said:#?}");
+    assert!(said.iter().all(|line| !line.contains("earlier process")), "{said:#?}");
+    // Once more, the run being over.
+    let said = Program::start("remote_reply", &[&url, "0.05"]).ends_well();
+    let before = "run translate-invoice-118 has succeeded in an earlier process";
+    assert!(said.iter().any(|line| line.contains(before)), "{said:#?}");
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,10 +1,12 @@
 //! How the engine ends: drained and closed cleanly, or lost. Either way every waiting call is answered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
 use super::request::Reply;
 use super::round::Round;
+use super::shared::Shared;
 use crate::env;
 use crate::error::{CloseReason, Error, Result};
 use crate::store::keys;
@@ -16,6 +18,10 @@ const EMPTY_BIN_MAX: Duration = Duration::from_secs(2);
 impl Engine {
     /// Stops taking work in. What was accepted goes on; those who wait for what may never come hear that it is over.
     pub(crate) fn begin_close(&mut self, reply: Reply<()>, round: &mut Round) {
+        if self.closing.is_some() {
+            // Whoever sent the second close waits for the end of the first.
+            return;
+        }
         self.shared.closed.send_replace(Some(CloseReason::Closed));
         self.closing = Some(reply);
         // What is claimed now counts as an attempt, whenever it was claimed.
@@ -49,7 +55,9 @@ impl Engine {
         if let Err(error) = &done {
             tracing::warn!(%error, "the store could not be closed cleanly; the next open recovers it");
         }
+        let shared = Arc::clone(&self.shared);
         self.fail(CloseReason::Closed);
+        shared.signed_off.send_replace(Some(done.is_ok()));
         if let Some(reply) = reply {
             // A caller that went away does not need its answer.
             drop(reply.send(done));
@@ -69,6 +77,26 @@ impl Engine {
         let closed = self.store.close().await;
         tracing::debug!(took = ?env::now().duration_since(start), "store closed");
         closed
+    }
+}
+
+/// Tells that the loop has ended, whatever ended it: a runtime that is shut down drops the loop in the middle of a turn.
+pub(crate) struct Obituary(pub(crate) Arc<Shared>);
+
+impl Drop for Obituary {
+    fn drop(&mut self) {
+        const GONE: &str =
+            "its task is gone: the runtime that it was opened on was shut down, or it panicked";
+        let Self(shared) = self;
+        shared.closed.send_if_modified(|reason| {
+            let news = reason.is_none();
+            reason.get_or_insert_with(|| CloseReason::Failed(GONE.to_owned()));
+            news
+        });
+        shared.leases.close();
+        shared
+            .signed_off
+            .send_if_modified(|clean| clean.is_none() && clean.insert(false) == &false);
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
 use super::bin::{self, Bin};
-use super::close::flushed;
+use super::close::{Obituary, flushed};
 use super::flush::{self, Demand, FlushPolicy};
 use super::heartbeat::Heartbeat;
 use super::moves::Ready;
@@ -28,6 +29,7 @@ use crate::error::{CloseReason, Error, Result};
 use crate::lifecycle::job::{Job, State};
 use crate::lifecycle::settle;
 use crate::lifecycle::term::Kind;
+use crate::limits;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
 use crate::object_store::ObjectStore;
@@ -41,6 +43,7 @@ use crate::store::objects::Objects;
 use crate::store::quarantine::Bad;
 use crate::store::record::{self, Counters, Mark};
 use crate::store::snapshot::Snapshot;
+use crate::store::trouble::Opening;
 use crate::store::{beat, find, format, keys};
 
 /// SlateDB's clock starts this far past the last time the store saw, which covers what was written after the mark
@@ -51,12 +54,15 @@ const CLOCK_MARGIN_MS: u64 = 1_000;
 /// owner had under way has landed.
 const FIRST_SWEEP: Duration = Duration::from_secs(60);
 
-/// Opens the store when it is its turn, and starts its tasks.
+/// Opens the store when it is its turn, and starts its tasks. Gives up when the object store refuses for want of permission or answers
+/// nothing for the call timeout: SlateDB would try for ever. As long as requests succeed it goes on, so that a long
+/// replay has its time.
 pub(crate) async fn open(
     object_store: Arc<dyn ObjectStore>,
     path: &str,
     options: OpenOptions,
 ) -> Result<Arc<Shared>> {
+    let path = limits::check_path(path)?;
     takeover::check(&options)?;
     // Before anything is waited for.
     Configs::new(&options)?;
@@ -71,9 +77,12 @@ pub(crate) async fn open(
         options.store_request_timeout,
     );
     let objects = objects(&location, &options)?;
+    // In all attempts: none must try on behind one that gave up.
+    let opening = Opening::new(&location.trouble);
     loop {
         let after = takeover::turn(&location, &options).await?;
-        match take(&location, &objects, after, &options).await {
+        let taken = Box::pin(take(&location, &objects, after, &options));
+        match answering(&location, options.call_timeout, taken).await {
             // Nobody closes a store that is being opened: the engine below says closed, too, when it was fenced and had
             // ended before the reason was asked for.
             Err(Error::Closed(CloseReason::Fenced | CloseReason::Closed)) => match after {
@@ -81,9 +90,33 @@ pub(crate) async fn open(
                 Some(_) => {}
                 None => return Err(Error::Closed(CloseReason::Fenced)),
             },
-            opened => return opened,
+            Ok(shared) => {
+                opening.done();
+                return Ok(shared);
+            }
+            Err(error) => return Err(error.at_open(path)),
         }
     }
+}
+
+/// Ends an opening that the store refuses for want of permission, or leaves without an answer for `patience`.
+async fn answering<T>(
+    location: &Location,
+    patience: Duration,
+    opening: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let (start, trouble) = (env::now(), &location.trouble);
+    tokio::select! {
+        biased;
+        opened = opening => return opened,
+        () = trouble.refused() => {}
+        () = trouble.silent_for(patience) => {}
+    }
+    Err(Error::StoreUnreachable {
+        path: location.path.clone(),
+        waited_ms: super::prepare::millis(env::now().duration_since(start)),
+        last_error: trouble.last_since(start).unwrap_or_default(),
+    })
 }
 
 /// Takes the store over.
@@ -131,7 +164,7 @@ async fn take(
     };
     tokio::spawn(upkeep::run(shared.store.clone(), duties, flushes, shared.closed.subscribe()));
     engine.recover(found.claimed, found.stray_claims, found.bad_claims).await?;
-    start(engine, &shared, ownership, demanded, landed, options);
+    begin(engine, &shared, ownership, demanded, landed, options);
     start_sweeps(&shared, asked, options);
     if let Some(every) = options.metrics_sample_interval {
         tokio::spawn(sample::run(Arc::clone(&shared), every));
@@ -161,9 +194,9 @@ fn start_sweeps(
 }
 
 /// Starts the loop and the tasks beside it.
-fn start(
+fn begin(
     engine: Engine,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     ownership: Arc<Ownership>,
     demanded: watch::Receiver<Demand>,
     landed: watch::Sender<u64>,
@@ -177,7 +210,13 @@ fn start(
     tokio::spawn(flush::run(store(), policy, demanded, owner, landed, lost));
     tokio::spawn(owner::run(store(), ownership, options.fence_check_interval, closed()));
     let tick = options.reaper_interval.min(options.scheduler_interval);
-    tokio::spawn(engine.run(Nets { tick }));
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let run = pin!(engine.run(Nets { tick }));
+        // Dropped before the loop, so that who hears from the loop's end hears its reason.
+        let _obituary = Obituary(shared);
+        run.await;
+    });
 }
 
 /// What the store says at open.

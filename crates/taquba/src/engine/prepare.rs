@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
@@ -24,6 +24,9 @@ use crate::store::record::encode_headers;
 /// transition rewrites only the head.
 const INLINE_PAYLOAD: usize = 512;
 
+/// Shortest deadline of one request to the object store.
+const REQUEST_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
 /// The configuration of every queue.
 #[derive(Debug)]
 pub(crate) struct Configs {
@@ -36,24 +39,23 @@ pub(crate) struct Configs {
 impl Configs {
     /// Checks and takes the configurations that a store is opened with.
     pub(crate) fn new(options: &OpenOptions) -> Result<Self> {
-        for name in options.queue_configs.keys() {
-            QueueName::new(name.clone())?;
+        if options.call_timeout.is_zero() {
+            let reason = "must not be zero: a durable call takes at least one request";
+            return Err(Error::InvalidOption { option: "call_timeout", reason });
         }
-        let all = options.queue_configs.values().chain([&options.default_queue_config]);
-        for config in all {
-            if config.max_attempts == 0 {
-                return Err(Error::InvalidOption {
-                    option: "max_attempts",
-                    reason: "must be at least 1",
-                });
-            }
-            if config.lease_duration.is_zero() {
-                return Err(Error::InvalidOption {
-                    option: "lease_duration",
-                    reason: "must not be zero",
-                });
-            }
-            check_retry(config.retry.as_ref())?;
+        if options.store_request_timeout < REQUEST_TIMEOUT_MIN {
+            let reason = "must be at least 100 ms: a request given up was for nothing";
+            return Err(Error::InvalidOption { option: "store_request_timeout", reason });
+        }
+        check_config(&options.default_queue_config)?;
+        for (name, config) in &options.queue_configs {
+            QueueName::new(name.clone())?;
+            check_config(config).map_err(|error| match error {
+                Error::InvalidOption { option, reason } => {
+                    Error::InvalidQueueOption { queue: name.clone(), option, reason }
+                }
+                other => other,
+            })?;
         }
         Ok(Self {
             default: options.default_queue_config.clone(),
@@ -198,6 +200,16 @@ impl Configs {
     }
 }
 
+fn check_config(config: &QueueConfig) -> Result<()> {
+    if config.max_attempts == 0 {
+        return Err(Error::InvalidOption { option: "max_attempts", reason: "must be at least 1" });
+    }
+    if config.lease_duration.is_zero() {
+        return Err(Error::InvalidOption { option: "lease_duration", reason: "must not be zero" });
+    }
+    check_retry(config.retry.as_ref())
+}
+
 fn check_retry(retry: Option<&RetryPolicy>) -> Result<()> {
     match retry.map(|retry| &retry.delays) {
         Some(Delays::List(delays)) => limits::check("retry delays", delays.len(), MAX_DELAYS),
@@ -219,7 +231,7 @@ pub(crate) fn job_size(job: &NewJob) -> usize {
 }
 
 /// A duration in milliseconds, saturating.
-pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) offload: Arc<Offload>,
     pub(crate) closed: watch::Sender<Option<CloseReason>>,
+    /// How the loop ended, once it has: whether by a clean close.
+    pub(crate) signed_off: watch::Sender<Option<bool>>,
     /// Whether new work waits: the store's memory is full of what is in no table yet, or has too many tables.
     pub(crate) full: watch::Sender<bool>,
     call_timeout: Duration,
@@ -79,6 +81,7 @@ impl Shared {
             store,
             offload: Arc::new(offload),
             closed: watch::Sender::new(None),
+            signed_off: watch::Sender::new(None),
             full: watch::Sender::new(false),
             call_timeout,
             next_watcher: AtomicU64::new(0),
@@ -104,6 +107,14 @@ impl Shared {
     /// Refuses when the handle serves no more.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.borrow().is_some() { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    /// Waits until the loop has ended; an error unless that was a clean close.
+    pub(crate) async fn closed_cleanly(&self) -> Result<()> {
+        let mut signed_off = self.signed_off.subscribe();
+        let clean =
+            signed_off.wait_for(Option::is_some).await.is_ok_and(|clean| *clean == Some(true));
+        if clean { Ok(()) } else { Err(self.closed_error()) }
     }
 
     /// Sends a request that needs no room.
@@ -161,12 +172,22 @@ impl Shared {
             self.post(Request::Command(Box::new(command)))?;
             self.answer(answer).await
         };
-        match env::within(self.call_timeout, sent).await {
+        self.confirmed_within(self.call_timeout, sent).await
+    }
+
+    /// What `call` answers within `limit`; past it, that it is not confirmed, and what the store last said meanwhile.
+    pub(crate) async fn confirmed_within<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let start = env::now();
+        match env::within(limit, call).await {
             Some(result) => result,
-            None => {
-                let waited_ms = super::prepare::millis(self.call_timeout);
-                Err(Error::NotConfirmed { waited_ms })
-            }
+            None => Err(Error::NotConfirmed {
+                waited_ms: super::prepare::millis(limit),
+                cause: self.store.location.trouble.last_since(start),
+            }),
         }
     }
 

@@ -19,9 +19,10 @@ use crate::telemetry;
 /// Margin that [`LeaseHandle::ensure_at_least`] adds (5 s), so that work which ends on time can still be settled.
 const MARGIN: Duration = Duration::from_secs(5);
 
-fn refusal(ended: Ended) -> Error {
+/// A closed handle has lost all its claims; that it is closed says more.
+fn refusal(shared: &Shared, ended: Ended) -> Error {
     match ended {
-        Ended::Lost => Error::ClaimLost,
+        Ended::Lost => shared.check_open().err().unwrap_or(Error::ClaimLost),
         Ended::CancelRequested => Error::CancelRequested,
     }
 }
@@ -31,12 +32,13 @@ impl Queue {
     /// time, in milliseconds since the Unix epoch. Memory only: nothing is stored.
     ///
     /// # Errors
-    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
+    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested;
+    /// [`Error::Closed`] once the handle is closed.
     pub fn renew_lease(&self, claim: &Claim, extension: Duration) -> Result<u64> {
         let shared = &self.shared;
         let until = shared.mono_ms().saturating_add(millis(extension));
         let renewed = shared.leases.renew(claim.number(), until);
-        if renewed.map_err(refusal)? {
+        if renewed.map_err(|ended| refusal(shared, ended))? {
             shared.post(Request::LookAtLease(claim.number()))?;
         }
         telemetry::count(telemetry::RENEWALS, &claim.queue);
@@ -88,13 +90,14 @@ impl LeaseHandle {
     /// this says.
     ///
     /// # Errors
-    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
+    /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested;
+    /// [`Error::Closed`] once the handle is closed.
     pub fn ensure_at_least(&self, duration: Duration) -> Result<()> {
         let Some((shared, claim)) = &self.claim else {
             return Ok(());
         };
         let until = shared.mono_ms().saturating_add(millis(duration.saturating_add(MARGIN)));
-        shared.leases.ensure(*claim, until).map_err(refusal)
+        shared.leases.ensure(*claim, until).map_err(|ended| refusal(shared, ended))
     }
 }
 
@@ -112,7 +115,7 @@ impl LeaseHandle {
         let note = Arc::from(clip(note, MAX_PROGRESS_NOTE_LEN));
         let at = shared.clock.now_ms();
         let progress = Arc::new(Progress { percent: percent.min(100), at, note });
-        if shared.leases.report(*claim, progress).map_err(refusal)? {
+        if shared.leases.report(*claim, progress).map_err(|ended| refusal(shared, ended))? {
             shared.post(Request::Progress(*claim))?;
         }
         Ok(())

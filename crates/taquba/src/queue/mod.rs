@@ -23,7 +23,6 @@ use crate::clock::Clock;
 use crate::config::OpenOptions;
 use crate::engine::request::Request;
 use crate::engine::{self, Shared};
-use crate::env;
 use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
 use crate::state::ids;
@@ -69,8 +68,15 @@ impl Queue {
     /// Durable on return: the takeover, and the return of everything that the last owner held to its queues.
     ///
     /// # Errors
-    /// [`Error::Format`] when the path holds something else or a newer format; [`Error::Storage`] when the object
-    /// store refuses.
+    /// [`Error::StoreUnreachable`] when the object store refuses for want of permission, or answers no request for
+    /// [`OpenOptions::call_timeout`]; [`Error::Format`] when the path holds something else, a newer format, or damaged
+    /// data; [`Error::InvalidPath`]; [`Error::Storage`] when the object store fails otherwise.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime, and on one without timers: build it with `enable_time` or `enable_all`.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may have taken the store over already, as a process that dies then would have.
     pub async fn open(object_store: Arc<dyn ObjectStore>, path: &str) -> Result<Self> {
         Self::open_with_options(object_store, path, OpenOptions::default()).await
     }
@@ -79,43 +85,58 @@ impl Queue {
     /// process's turn.
     ///
     /// # Errors
-    /// As [`open`](Self::open); also [`Error::InvalidQueueName`] and [`Error::InvalidOption`] for what is wrong in
+    /// As [`open`](Self::open); also [`Error::InvalidQueueName`], [`Error::InvalidQueueOption`] and [`Error::InvalidOption`] for what is wrong in
     /// `options`, [`Error::StoreNotInitialized`] when it may not create a store and there is none, and
     /// [`Error::Closed`] with [`CloseReason::Fenced`] when another process took the store over while this one was
     /// opening it at once.
     ///
     /// # Cancel safety
     /// Dropped while it waits for its turn, it has written nothing. Dropped later, it may have taken the store over.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
     pub async fn open_with_options(
         object_store: Arc<dyn ObjectStore>,
         path: &str,
         options: OpenOptions,
     ) -> Result<Self> {
-        let shared = engine::open(object_store, path, options).await?;
+        // Boxed: its future is large, and callers should not have to carry it.
+        let shared = Box::pin(engine::open(object_store, path, options)).await?;
         let view = QueueView::live(Arc::clone(&shared));
         Ok(Self { shared, view })
     }
 
     /// Closes the store: takes in nothing more, makes everything accepted durable, answers every waiting call, and
-    /// notes in the store that it was closed cleanly. Takes at most 10 s.
+    /// notes in the store that it was closed cleanly. Takes at most 10 s. Closing again, or from two tasks at once, is
+    /// fine: each call answers how the one close ended.
     ///
     /// # Errors
     /// [`Error::Closed`] when the store was lost before; [`Error::NotConfirmed`] past the limit. Either way the store
     /// is safe to open again.
+    ///
+    /// # Cancel safety
+    /// Dropped once it was polled, the close goes on.
     pub async fn close(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
-        self.shared.post(Request::Close(reply))?;
-        match env::within(CLOSE_MAX, self.shared.answer(answer)).await {
-            Some(done) => done,
-            None => {
-                // Whoever still waits hears that it is over. If the loop is gone, they have.
-                drop(self.shared.mailbox.send(Request::Abandon));
-                Err(Error::NotConfirmed { waited_ms: 10_000 })
+        let closing = async {
+            // Sent past the check for open: whoever comes second waits for the same end. If the loop takes it no more,
+            // or drops it, another close is being answered, or the store was lost.
+            drop(self.shared.mailbox.send(Request::Close(reply)));
+            match answer.await {
+                Ok(done) => done,
+                Err(_) => self.shared.closed_cleanly().await,
             }
+        };
+        let done = self.shared.confirmed_within(CLOSE_MAX, closing).await;
+        if matches!(done, Err(Error::NotConfirmed { .. })) {
+            // Whoever still waits hears that it is over. If the loop is gone, they have.
+            drop(self.shared.mailbox.send(Request::Abandon));
         }
+        done
     }
 
-    /// Returns when this handle serves no more, with the reason. For health checks.
+    /// Returns when this handle serves no more, with the reason: also when the runtime that it was opened on is shut
+    /// down. For health checks.
     pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + 'static {
         let mut closed = self.shared.closed.subscribe();
         async move {

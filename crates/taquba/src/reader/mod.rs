@@ -5,6 +5,7 @@ mod options;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::limits;
 use crate::liveness::{StoreActivity, WriterHeartbeat};
 use crate::object_store::ObjectStore;
 use crate::queue::QueueView;
@@ -65,6 +66,7 @@ impl QueueReader {
         options: ReaderOptions,
     ) -> Result<Self> {
         let following = options.following()?;
+        let path = limits::check_path(path)?;
         let location = Location::for_reader(
             path,
             object_store,

@@ -15,6 +15,7 @@ use super::clock::StoreClock;
 use super::deadline::Deadline;
 use super::rows::Batch;
 use super::snapshot::Snapshot;
+use super::trouble::Trouble;
 use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
 use crate::telemetry;
@@ -46,6 +47,8 @@ pub(crate) struct Location {
     pub(crate) path: String,
     pub(crate) main: Arc<dyn ObjectStore>,
     pub(crate) wal: Option<Arc<dyn ObjectStore>>,
+    /// What the two last refused.
+    pub(crate) trouble: Arc<Trouble>,
 }
 
 impl Location {
@@ -56,8 +59,7 @@ impl Location {
         wal: Option<Arc<dyn ObjectStore>>,
         request_timeout: Duration,
     ) -> Self {
-        let bound = |inner| Arc::new(Deadline::new(inner, request_timeout)) as Arc<dyn ObjectStore>;
-        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+        Self::bounded(path, main, wal, Deadline::new, request_timeout)
     }
 
     /// The same, where a write that is denied is not retried.
@@ -67,9 +69,22 @@ impl Location {
         wal: Option<Arc<dyn ObjectStore>>,
         request_timeout: Duration,
     ) -> Self {
-        let bound =
-            |inner| Arc::new(Deadline::for_reader(inner, request_timeout)) as Arc<dyn ObjectStore>;
-        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound) }
+        Self::bounded(path, main, wal, Deadline::for_reader, request_timeout)
+    }
+
+    fn bounded(
+        path: &str,
+        main: Arc<dyn ObjectStore>,
+        wal: Option<Arc<dyn ObjectStore>>,
+        deadline: fn(Arc<dyn ObjectStore>, Duration, Arc<Trouble>) -> Deadline,
+        request_timeout: Duration,
+    ) -> Self {
+        let trouble = Arc::new(Trouble::new(path));
+        let bound = |inner| {
+            let bound = deadline(inner, request_timeout, Arc::clone(&trouble));
+            Arc::new(bound) as Arc<dyn ObjectStore>
+        };
+        Self { path: path.to_owned(), main: bound(main), wal: wal.map(bound), trouble }
     }
 }
 

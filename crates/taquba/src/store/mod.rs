@@ -21,6 +21,7 @@ mod rules;
 pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod snapshot;
+pub(crate) mod trouble;
 pub(crate) mod wire;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use futures_util::stream::BoxStream;
 
 use super::db::Location;
 use super::deadline::Deadline;
+use super::trouble::Trouble;
 use crate::error::{Error, Result};
 use crate::lifecycle::job::{Object, ObjectName};
 use crate::object_store::path::Path;
@@ -52,7 +53,11 @@ impl Objects {
         request_timeout: Duration,
     ) -> Result<Self> {
         let inner = match store {
-            Some(store) => Arc::new(Deadline::new(store, request_timeout)),
+            Some(store) => Arc::new(Deadline::new(
+                store,
+                request_timeout,
+                Arc::new(Trouble::new(&location.path)),
+            )),
             None => Arc::clone(&location.main),
         };
         Self::new(inner, &location.path, path).ok_or(Error::InvalidOption {

@@ -58,12 +58,12 @@ async fn a_refused_settlement_is_a_failed_attempt_and_its_death_is_told() {
 fn a_wrong_store_url_is_refused_for_good_and_says_what_would_be_right() {
     let file = std::env::current_exe().unwrap();
     let cases = [
-        (String::new(), "file:///absolute/folder"),
-        ("/tmp/w".to_owned(), "file:///absolute/folder"),
+        (String::new(), "file:///absolute/path"),
+        ("/tmp/w".to_owned(), "file:///tmp/w"),
         ("ftp://x/y".to_owned(), "known are file, memory, s3"),
-        ("s3://bucket/x".to_owned(), "feature `aws`"),
+        ("s3:///x".to_owned(), "a bucket is missing"),
         ("file:///".to_owned(), "root of the disk"),
-        ("file://host/x".to_owned(), "another machine"),
+        ("file://host/x".to_owned(), "three slashes"),
         (format!("file://{}", file.display()), "is a file"),
     ];
     for (url, says) in cases {

@@ -9,6 +9,7 @@
 
 mod backlog;
 mod bulk;
+mod clumsy;
 mod edges;
 mod expiry;
 mod fencing;

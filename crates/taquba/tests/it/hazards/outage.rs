@@ -12,7 +12,10 @@ async fn an_outage_bounds_the_caller_and_the_engine_recovers_alone() {
 
     bucket.hold(WAL_PUT);
     let waited = queue.enqueue("q", b"during".to_vec()).await.unwrap_err();
-    assert!(matches!(waited, taquba::Error::NotConfirmed { waited_ms: 2_000 }), "{waited}");
+    assert!(
+        matches!(waited, taquba::Error::NotConfirmed { waited_ms: 2_000, cause: None }),
+        "{waited}"
+    );
     assert!(!waited.is_permanent());
 
     bucket.release();
