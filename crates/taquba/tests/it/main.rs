@@ -9,6 +9,8 @@
 
 mod backlog;
 mod bulk;
+mod corners;
+mod corners_store;
 mod edges;
 mod expiry;
 mod fencing;
