@@ -14,6 +14,7 @@ mod corners_store;
 mod edges;
 mod expiry;
 mod fencing;
+mod fixture;
 mod golden_path;
 mod hazards;
 mod history;
