@@ -12,6 +12,7 @@ mod bulk;
 mod corners;
 mod corners_store;
 mod edges;
+mod examples;
 mod expiry;
 mod fencing;
 mod fixture;
