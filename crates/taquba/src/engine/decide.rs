@@ -19,9 +19,7 @@ use crate::lifecycle::job::{Job, JobId, State};
 use crate::lifecycle::{Move, settle, wait};
 use crate::limits::clip_error;
 use crate::name::QueueName;
-use crate::record::{
-    CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
-};
+use crate::record::{CancelOutcome, EnqueueResult, NackOutcome, WaitOutcome, WakeOutcome};
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Key;
 use crate::store::{keys, shape};
@@ -55,13 +53,7 @@ impl Engine {
                 answer(reply, Ok(done))
             }
             Op::ClearSignal { queue, key, reply } => {
-                let stored = keys::signal(&queue, &key);
-                let buffered =
-                    found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
-                if buffered {
-                    round.batch.delete(&stored);
-                }
-                answer(reply, Ok(buffered))
+                answer(reply, Ok(self.clear_signal(queue, key, found, round)))
             }
             Op::Requeue { id, reply } => {
                 let done = self.requeue(&id, found, round);
@@ -82,6 +74,9 @@ impl Engine {
                 Some(answer) => answer,
                 None => return,
             },
+            Op::Aside { key, back, reply } => {
+                answer(reply, self.decide_aside(&key, back, found, round))
+            }
             Op::Each { ids, action, filter, reply } => {
                 let changed = self.each(&ids, action, &filter, found, round);
                 answer(reply, Ok(changed))
@@ -115,6 +110,7 @@ impl Engine {
             Op::ClaimById { reply, .. } => answer(reply, Err(error)),
             Op::Compare { reply, .. } => answer(reply, Err(error)),
             Op::Watch { reply, .. } => answer(reply, Err(error)),
+            Op::Aside { reply, .. } => answer(reply, Err(error)),
             Op::Each { reply, .. } => answer(reply, Err(error)),
             Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
             Op::Release { claim } => {
@@ -266,31 +262,6 @@ impl Engine {
                 WakeOutcome::Woken
             }
             None => WakeOutcome::NotScheduled,
-        }
-    }
-
-    /// Wakes the job that waits for the key, or keeps the signal for the one that will: never neither, never both.
-    fn signal(
-        &mut self,
-        queue: QueueName,
-        key: Arc<str>,
-        payload: Bytes,
-        found: &Found,
-        round: &mut Round,
-    ) -> SignalDelivery {
-        let stored = keys::signal(&queue, &key);
-        let waiter = found.waiters.get(&(queue, key));
-        let woken =
-            waiter.and_then(|job| wait::wake(job, Some(payload.clone()), round.stamp.now_ms));
-        match woken {
-            Some(change) => {
-                self.apply(change, Ready::WhenDurable, round);
-                SignalDelivery::Delivered
-            }
-            None => {
-                round.batch.put(stored, payload);
-                SignalDelivery::Buffered
-            }
         }
     }
 

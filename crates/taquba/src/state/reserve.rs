@@ -32,6 +32,11 @@ impl Key {
         Self::of((2_u8, queue, key))
     }
 
+    /// A row that was put aside.
+    pub(crate) fn aside(key: &[u8]) -> Self {
+        Self::of((4_u8, key))
+    }
+
     /// A caller's KV row.
     pub(crate) fn kv(key: &[u8]) -> Self {
         Self::of((3_u8, key))

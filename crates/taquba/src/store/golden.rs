@@ -104,6 +104,7 @@ fn keys_have_these_bytes() {
         show(&keys::kept_low("mail", Kind::Dead)),
         show(&keys::kept_low("mail", Kind::Done)),
         show(&keys::paused("mail")),
+        show(&keys::aside(b"PX")),
         show(&keys::kv(b"mine")),
         show(&keys::object(&object().object().unwrap().name)),
     ];
@@ -129,6 +130,7 @@ fn keys_have_these_bytes() {
             r"R\x04mailX",
             r"R\x04mailD",
             r"Q\x04mail",
+            r"VPX",
             r"Kmine",
             r"O\x00\x00\x00\x00\x00\x05\x10~\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x00\x00\t",
         ]

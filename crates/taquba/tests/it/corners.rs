@@ -30,7 +30,7 @@
 //! | `kv_compare_put` loses no update under contention | `corners_store.rs`: `compared_writes_lose_no_update_under_contention`, `races.rs`: `a_compare_never_overwrites_what_a_decision_wrote_meanwhile` |
 //! | a configuration of an impossible queue name fails the open | `corners_store.rs`: `an_open_with_a_configuration_of_an_impossible_name_fails_and_changes_nothing` |
 //! | a clean close leaves its note, a crash does not | `support/audit.rs` (asked with the one or the other all over), `hazards`: `hazard_02_…` for what the note is for |
-//! | a claimed job that cannot be decoded at open stays, the others come back | `corners_store.rs`: `a_claimed_record_that_cannot_be_read_stays_and_the_others_come_back` |
+//! | a claimed job that cannot be decoded at open harms nobody: it is put aside with its bytes, the others come back | `quarantine.rs`: `a_bad_record_in_each_state_is_put_aside_and_the_rest_goes_on` |
 //! | a claim without attempts left at open is dead, with the reason; so is one whose lease ran out | [`a_last_attempt_that_was_interrupted_or_ran_out_of_lease_is_dead_and_says_why`] |
 //! | `enqueue_with_effects`: taken id, dedup hit, oversize: nothing at all | `corners_store.rs`: `an_enqueue_with_effects_does_all_or_nothing` |
 //! | of two opens the second never fails, the first hears at its next durable call | `fencing.rs`: `from_the_first_call_that_fails_a_fenced_handle_answers_nothing_else`, `of_racing_opens_one_owner_is_left_and_nothing_confirmed_is_lost` |

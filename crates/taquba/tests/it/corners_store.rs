@@ -8,9 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::FutureExt;
 use taquba::object_store::memory::InMemory;
 use taquba::{
-    CancelOutcome, Clock, EnqueueOptions, EnqueueRequest, EnqueueResult, Error, JobStatus, Knobs,
-    KvPage, MAX_KV_VALUE_SIZE, MockClock, OpenOptions, Queue, QueueConfig, SettlementEffects,
-    WaitOutcome,
+    CancelOutcome, Clock, EnqueueOptions, EnqueueRequest, EnqueueResult, Error, JobStatus, KvPage,
+    MAX_KV_VALUE_SIZE, MockClock, OpenOptions, Queue, QueueConfig, SettlementEffects, WaitOutcome,
 };
 
 use crate::support::{now, within};
@@ -240,44 +239,6 @@ async fn an_open_with_a_configuration_of_an_impossible_name_fails_and_changes_no
     let refused = Queue::open_with_options(bytes, "corners", options).await;
     assert!(matches!(refused, Err(Error::InvalidQueueName { .. })), "{refused:?}");
     owner.enqueue("q", Vec::new()).await.expect("it was not fenced");
-}
-
-/// What makes a record's row one that nobody can read.
-async fn spoil(bytes: &Arc<InMemory>, id: &str) {
-    let db = slatedb::Db::open("corners", bytes.clone()).await.unwrap();
-    let index = [b"I", id.as_bytes()].concat();
-    let main = db.get(&index).await.unwrap().expect("the job is stored");
-    assert!(db.get(&main).await.unwrap().is_some());
-    db.put(&main, [&b"\xffspoilt"[..]].concat()).await.unwrap();
-    db.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_claimed_record_that_cannot_be_read_stays_and_the_others_come_back() {
-    let bytes = Arc::new(InMemory::new());
-    // So that a look with the real clock, and an owner after it, is not behind it.
-    let knobs = Knobs { host_behind: Duration::from_secs(3_600), ..Knobs::default() };
-    let options = OpenOptions { knobs, ..OpenOptions::default() };
-    let queue = Queue::open_with_options(bytes.clone(), "corners", options).await.unwrap();
-    let ids = queue.enqueue_batch("q", vec![Vec::new(); 3]).await.unwrap();
-    for id in &ids {
-        // Durable, as no other claim is.
-        drop(queue.claim_by_id(id, LEASE).await.unwrap());
-    }
-    queue.close().await.unwrap();
-    spoil(&bytes, &ids[1]).await;
-
-    let queue = within("open", Queue::open(bytes, "corners")).await.unwrap();
-    for id in [&ids[0], &ids[2]] {
-        let claim = within("a claim", queue.claim("q", LEASE)).await.unwrap().unwrap();
-        assert_eq!((&claim.id, claim.attempts), (id, 2));
-        queue.ack(&claim).await.unwrap();
-    }
-    assert!(within("no claim", queue.claim("q", LEASE)).await.unwrap().is_none());
-    let spoilt = queue.view().get_job(&ids[1]).await;
-    assert!(matches!(spoilt, Err(Error::Deserialization(_))), "{spoilt:?}");
-    queue.enqueue("q", Vec::new()).await.unwrap();
-    assert!(queue.claim("q", LEASE).await.unwrap().is_some(), "the queue works on");
 }
 
 #[tokio::test]
