@@ -46,3 +46,38 @@ fn every_error_is_explained_and_no_other() {
         assert_eq!(passes, if is_passing { "may pass" } else { "permanent" }, "{variant}");
     }
 }
+
+/// All Rust files below a folder, in one text.
+fn sources(folder: &std::path::Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &std::fs::read_to_string(&path).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn each_class_of_faults_has_a_row_and_each_test_that_one_names_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let all = sources(root);
+    let document = read("tests/it/faults.md");
+    let mut classes = Vec::new();
+    for row in document.lines().filter(|line| line.starts_with("| ") && line.contains(' ')) {
+        classes.extend(row[2..].split(' ').next().map(str::to_owned));
+        for name in row.split('`').skip(1).step_by(2) {
+            let is_test = name.len() > 20 && !name.contains(['.', '/']);
+            assert!(!is_test || all.contains(&format!("fn {name}(")), "no test {name}");
+        }
+    }
+    let a = [1..=11, 17..=19, 21..=21, 26..=31, 33..=37, 40..=45].into_iter().flatten();
+    let mut expected: Vec<String> = a.map(|n| format!("A{n}")).collect();
+    expected.extend((1..=23).map(|n| format!("B{n}")));
+    expected.extend((1..=13).map(|n| format!("C{n}")));
+    classes.retain(|class| class != "class");
+    assert_eq!(classes, expected);
+}
