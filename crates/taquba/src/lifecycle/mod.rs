@@ -15,6 +15,8 @@ pub(crate) mod admit;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod settle;
+#[cfg(test)]
+mod table;
 pub(crate) mod term;
 pub(crate) mod wait;
 

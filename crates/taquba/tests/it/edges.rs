@@ -130,3 +130,35 @@ async fn who_is_told_not_to_compact_does_not() {
         assert!(compacts || most >= 20, "{most} tables");
     }
 }
+
+/// Panics with its payload.
+struct Panics;
+
+impl Worker for Panics {
+    async fn process(&self, job: &JobRecord, _lease: &LeaseHandle) -> Result<(), WorkerError> {
+        panic!("{}", String::from_utf8_lossy(&job.payload))
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_a_failed_attempt_at_once_with_its_message() {
+    let queue = open(QueueConfig::default().max_attempts(2_u32).retry_backoff_base(Duration::ZERO));
+    let queue = queue.await;
+    let id = queue.enqueue("q", b"out of cheese".to_vec()).await.unwrap();
+    let dead = async { drop(queue.wait_for_completion(&id).await.unwrap()) };
+    // Well within the lease of half a minute.
+    let worked = run_worker(&queue, "q", &Panics, Duration::ZERO, dead);
+    crate::support::within("both attempts", worked).await.unwrap();
+    let dead = queue.view().get_job(&id).await.unwrap().unwrap();
+    assert_eq!(dead.last_error.as_deref(), Some("handler panicked: out of cheese"));
+    assert_eq!(queue.view().attempt_history(&id).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn one_commit_cannot_put_and_delete_a_key() {
+    let queue = open(QueueConfig::default()).await;
+    let both = SettlementEffects::default().kv_put("k", "v").kv_delete("k").kv_put("other", "v");
+    let refused = queue.commit_effects(both).await.unwrap_err();
+    assert!(matches!(&refused, taquba::Error::ConflictingKvEffect { key } if key == b"k"));
+    assert_eq!(queue.view().kv_get(b"other").await.unwrap(), None);
+}

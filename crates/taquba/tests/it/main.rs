@@ -10,15 +10,21 @@
 mod backlog;
 mod bulk;
 mod clumsy;
+mod corners;
+mod corners_store;
+mod docs;
 mod edges;
+mod examples;
 mod expiry;
 mod fencing;
 #[cfg(feature = "metrics")]
 mod figures;
+mod fixture;
 mod golden_path;
 mod hazards;
 mod history;
 mod host_behind;
+mod idle;
 mod kill_at_every_call;
 mod low_marks;
 mod model;

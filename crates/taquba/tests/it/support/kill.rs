@@ -1,6 +1,7 @@
 //! An object store that dies at a chosen call: from then on every call answers `NotSupported`, which SlateDB does not
 //! retry, while what was stored stays. It also counts calls, by kind. It injects no delays and no passing errors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -32,6 +33,7 @@ struct Life {
     kill: Kill,
     calls: u64,
     effects: u64,
+    by_kind: BTreeMap<&'static str, u64>,
 }
 
 /// What one call may do.
@@ -56,7 +58,7 @@ fn dead(kind: &'static str) -> Error {
 impl KillStore {
     /// Wraps what `inner` holds.
     pub(crate) fn new(inner: Arc<InMemory>, kill: Kill) -> Self {
-        let life = Life { kill, calls: 0, effects: 0 };
+        let life = Life { kill, calls: 0, effects: 0, by_kind: BTreeMap::new() };
         Self { inner, life: Arc::new(Mutex::new(life)) }
     }
 
@@ -68,6 +70,11 @@ impl KillStore {
     /// How many calls changed something.
     pub(crate) fn effects(&self) -> u64 {
         self.life.lock().unwrap().effects
+    }
+
+    /// How many calls of each kind were made.
+    pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
+        self.life.lock().unwrap().by_kind.clone()
     }
 
     /// Whether the fatal call was made.
@@ -83,6 +90,7 @@ impl KillStore {
         let mut life = self.life.lock().unwrap();
         let number = life.calls;
         life.calls += 1;
+        *life.by_kind.entry(kind).or_default() += 1;
         let reads = kind.starts_with("GET") || kind == "LIST";
         let fate = match life.kill {
             Kill::At(k) if number >= k => Fate::Dies,
@@ -151,7 +159,8 @@ impl ObjectStore for KillStore {
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        self.call("GET", self.inner.get_opts(at, options)).await
+        let kind = if options.head { "GET head" } else { "GET" };
+        self.call(kind, self.inner.get_opts(at, options)).await
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
