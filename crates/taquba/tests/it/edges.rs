@@ -114,7 +114,7 @@ async fn who_is_told_not_to_compact_does_not() {
             admin.read_manifest(None).await.unwrap().unwrap().l0().len()
         };
         let (mut most, mut calm) = (0, false);
-        for n in 0..2_000 {
+        for n in 0..8_000 {
             if n < 60 {
                 queue.enqueue("q", vec![b'p'; 500]).await.unwrap();
             }
