@@ -46,6 +46,17 @@ pub enum Error {
     /// An object of the payload store could not be read or written.
     #[error("payload store: {0}")]
     PayloadStore(#[from] object_store::Error),
+    /// An object of the inbox could not be read, listed or written; retry, it may pass.
+    #[error("inbox store: {0}")]
+    InboxStore(#[source] object_store::Error),
+    /// The inbox would lie within the store, or the store within the inbox; give it a path of its own.
+    #[error("inbox path {path:?} overlaps the queue path {queue_path:?}")]
+    InboxPathWithinQueue {
+        /// The inbox's path.
+        path: String,
+        /// The store's path.
+        queue_path: String,
+    },
     /// A stored record cannot be decoded; the text names the record.
     #[error("cannot decode a stored record: {0}")]
     Deserialization(String),
@@ -90,8 +101,8 @@ pub enum Error {
         /// The cap.
         max: usize,
     },
-    /// A caller-supplied job id is not of the legal form.
-    #[error("job id {id:?} {reason}")]
+    /// A caller-supplied id, of a job or of an inbox entry, is not of the legal form.
+    #[error("id {id:?} {reason}")]
     InvalidId {
         /// The id.
         id: String,
@@ -195,6 +206,7 @@ impl Error {
                 | Self::Closed(_)
                 | Self::NotConfirmed { .. }
                 | Self::PayloadStore(_)
+                | Self::InboxStore(_)
                 | Self::StoreNotInitialized { .. }
         )
     }

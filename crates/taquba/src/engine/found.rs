@@ -6,16 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::request::{Op, Prepared};
+use super::retention::Sweep;
 use crate::decide::{IdInValue, SignalFacts};
 use crate::error::Result;
 use crate::filter::BulkAction;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::term::Kind;
 use crate::name::QueueName;
 use crate::state::reserve::Key;
 use crate::store::db::Store;
+use crate::store::inbox::Kept;
 use crate::store::snapshot::Snapshot;
-use crate::store::{find, keys};
+use crate::store::{find, inbox, keys};
 
 /// One read.
 #[derive(Debug, Clone)]
@@ -28,6 +31,8 @@ pub(crate) enum Read {
     JobInKv(Vec<u8>, IdInValue),
     Kv(Vec<u8>),
     Signal(QueueName, Arc<str>),
+    /// What is remembered of an inbox entry.
+    Entry(QueueName, Arc<str>),
 }
 
 impl Read {
@@ -38,6 +43,7 @@ impl Read {
             Self::Job(id) | Self::Record(id) => Key::job(id),
             Self::JobInKv(key, _) | Self::Kv(key) => Key::kv(key),
             Self::Signal(queue, key) => Key::signal(queue, key),
+            Self::Entry(queue, id) => Key::entry(queue, id),
         }
     }
 }
@@ -52,6 +58,8 @@ pub(crate) struct Found {
     pub(crate) signals: HashMap<(QueueName, Arc<str>), SignalFacts>,
     /// The job that waits for a signal key, by the key.
     pub(crate) waiters: HashMap<(QueueName, Arc<str>), Arc<Job>>,
+    /// What is remembered of inbox entries.
+    pub(crate) entries: HashMap<(QueueName, Arc<str>), Kept>,
     /// Keys that the facts turned out to depend on.
     pub(crate) also: Vec<Key>,
 }
@@ -60,15 +68,20 @@ impl Found {
     /// The facts once a waiting job is gone: its id, its dedup key and its signal key are free.
     pub(crate) fn without(&self, id: &JobId) -> Self {
         let mut rest = self.clone();
-        rest.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
-        for holder in rest.dedup.values_mut() {
+        rest.forget(id);
+        rest
+    }
+
+    /// The same, in place.
+    pub(super) fn forget(&mut self, id: &JobId) {
+        self.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
+        for holder in self.dedup.values_mut() {
             holder.take_if(|holder| holder == id);
         }
-        for facts in rest.signals.values_mut() {
+        for facts in self.signals.values_mut() {
             facts.waiter.take_if(|waiter| *waiter == **id);
         }
-        rest.waiters.retain(|_, job| job.id() != id);
-        rest
+        self.waiters.retain(|_, job| job.id() != id);
     }
 }
 
@@ -104,6 +117,12 @@ impl Op {
                 ids.iter().cloned().map(Read::Job).collect()
             }
             Self::Each { ids, .. } => ids.iter().cloned().map(Read::Record).collect(),
+            Self::Inbox { queue, arrivals, .. } => {
+                arrivals.iter().flat_map(|arrival| arrival.reads(queue)).collect()
+            }
+            Self::Sweep(Sweep { shelf: (queue, Kind::Entry), ids, .. }) => {
+                ids.iter().map(|id| Read::Entry(queue.clone(), Arc::clone(id))).collect()
+            }
             Self::Sweep(sweep) => sweep.ids.iter().cloned().map(Read::Record).collect(),
             Self::Release { claim } => release(*claim).into_iter().collect(),
         }
@@ -124,6 +143,7 @@ impl Op {
             Self::Decide { claim, .. } => {
                 touched.extend(claim.and_then(job_of).map(|id| Key::job(&id)));
             }
+            Self::Inbox { queue, .. } => touched.push(Key::inbox(queue)),
             Self::Release { claim } => touched.extend(job_of(*claim).map(|id| Key::job(&id))),
             _ => {}
         }
@@ -140,7 +160,7 @@ fn caller_key(stored: &Bytes) -> Vec<u8> {
     stored.get(1..).unwrap_or_default().to_vec()
 }
 
-fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
+pub(super) fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
     let mut reads = Vec::new();
     for job in jobs {
         if let Some(key) = &job.dedup {
@@ -207,6 +227,17 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
                 found.jobs.insert(id, job);
             }
             found.kv.insert(key.clone(), value);
+        }
+        Read::Entry(queue, id) => {
+            let row = keys::entry(queue, id);
+            if let Some(value) = at.get(&row).await? {
+                let kept = inbox::decode(value).unwrap_or_else(|e| {
+                    // It says that the entry came before. That holds, and none of the others waits for it.
+                    tracing::error!(error = %find::undecodable(&row, e), "it is left in place");
+                    Kept::unreadable()
+                });
+                found.entries.insert((queue.clone(), Arc::clone(id)), kept);
+            }
         }
         Read::Signal(queue, key) => {
             let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));

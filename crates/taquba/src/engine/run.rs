@@ -186,6 +186,7 @@ impl Engine {
             Request::Deaths(queue, listener) => {
                 self.deaths.entry(queue).or_default().push(listener);
             }
+            Request::KeepEntries(keep_ms) => self.keep_entries(keep_ms),
             Request::Barrier(reply) => round.durable.push(answer(reply, Ok(()))),
             Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),

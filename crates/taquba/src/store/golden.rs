@@ -104,6 +104,9 @@ fn keys_have_these_bytes() {
         show(&keys::kept_low("mail", Kind::Dead)),
         show(&keys::kept_low("mail", Kind::Done)),
         show(&keys::paused("mail")),
+        show(&keys::entry("mail", "e-1")),
+        show(&keys::entry_by_time("mail", 300, "e-1")),
+        show(&keys::kept_low("mail", Kind::Entry)),
         show(&keys::kv(b"mine")),
         show(&keys::object(&object().object().unwrap().name)),
     ];
@@ -129,6 +132,9 @@ fn keys_have_these_bytes() {
             r"R\x04mailX",
             r"R\x04mailD",
             r"Q\x04mail",
+            r"E\x04maile-1",
+            r"T\x04mail\x00\x00\x00\x00\x00\x00\x01,e-1",
+            r"R\x04mailE",
             r"Kmine",
             r"O\x00\x00\x00\x00\x00\x05\x10~\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x00\x00\t",
         ]

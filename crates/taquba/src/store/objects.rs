@@ -18,6 +18,16 @@ use crate::object_store::{self, ObjectStore, ObjectStoreExt, PutPayload};
 /// The folders that a queue store itself keeps under its path.
 const STORE_FOLDERS: [&str; 5] = ["wal", "manifest", "compacted", "compactions", "gc"];
 
+/// Whether a queue store and a folder of other objects would lie in each other.
+pub(crate) fn overlap(queue: &Path, folder: &Path) -> bool {
+    if queue.is_root() {
+        // Everything lies in the root: only the folders that the store itself uses are taken.
+        let first = folder.parts().next();
+        return first.is_none_or(|first| STORE_FOLDERS.contains(&first.as_ref()));
+    }
+    folder.prefix_matches(queue) || queue.prefix_matches(folder)
+}
+
 /// Why a payload could not be had.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
@@ -73,14 +83,7 @@ impl Objects {
             Some(chosen) => Path::from(chosen),
             None => Path::from(format!("{}-payloads", path.trim_end_matches('/'))),
         };
-        let overlap = if queue.is_root() {
-            // Everything lies in the root: only the folders that the store itself uses are taken.
-            let first = root.parts().next();
-            first.is_none_or(|first| STORE_FOLDERS.contains(&first.as_ref()))
-        } else {
-            root.prefix_matches(&queue) || queue.prefix_matches(&root)
-        };
-        (!overlap).then_some(Self { inner, root })
+        (!overlap(&queue, &root)).then_some(Self { inner, root })
     }
 
     fn path(&self, name: &ObjectName) -> Path {

@@ -16,6 +16,7 @@ mod golden_path;
 mod hazards;
 mod history;
 mod host_behind;
+mod inbox;
 mod kill_at_every_call;
 mod low_marks;
 mod model;
