@@ -13,8 +13,8 @@ use taquba::object_store::{ObjectStore, ObjectStoreExt};
 use taquba::{
     CancelEntry, CancelOutcome, CloseReason, EnqueueEntry, EnqueueOptions, EnqueueResult,
     EntryKind, EntryRead, Error, InboxEntry, InboxOptions, InboxOutcome, InboxRecord, InboxSender,
-    JobStatus, MAX_INBOX_ENTRY_SIZE, MockClock, OpenOptions, Queue, Rejection, SignalDelivery,
-    SignalEntry, default_inbox_path,
+    JobStatus, Knobs, MAX_INBOX_ENTRY_SIZE, MockClock, OpenOptions, Queue, Rejection,
+    SignalDelivery, SignalEntry, default_inbox_path,
 };
 
 use crate::support::audit::audit;
@@ -179,6 +179,39 @@ async fn entries_of_a_queue_are_applied_in_the_order_in_which_they_were_sent() {
     assert_eq!(pending(&queue, "mail").await, ["b", "u"]);
     let numbers: Vec<_> = (0..300).map(|number| format!("{number:03}")).collect();
     assert_eq!(pending(&queue, "other").await, numbers);
+}
+
+/// More entries than one command takes, where the first command must wait for the bucket and the second need not.
+#[tokio::test]
+async fn a_command_that_waits_for_the_bucket_is_not_overtaken() {
+    for seed in 0..5 {
+        println!("seed {seed}");
+        let bytes = Arc::new(InMemory::new());
+        let shelf = Shelf::new(Arc::clone(&bytes) as _, Rng::new(seed), 20);
+        let knobs = Knobs { memtable_bytes: Some(1_500), ..Knobs::default() };
+        let own = Arc::clone(&bytes) as Arc<dyn ObjectStore>;
+        let options = || {
+            OpenOptions { knobs, ..OpenOptions::default() }
+                .inbox(inbox().object_store(Arc::clone(&own)))
+        };
+        let queue = open_with(Arc::new(shelf.clone()), options()).await;
+        let cold: Vec<_> = (0..100).map(|number| format!("cold-{number}")).collect();
+        for id in &cold {
+            queue.enqueue_with("mail", vec![0; 100], with_id("", id).options).await.unwrap();
+        }
+        queue.close().await.unwrap();
+        let queue = open_with(Arc::new(shelf), options()).await;
+        let sender = sender(&bytes);
+        for id in &cold {
+            sender.send("mail", CancelEntry::new(id)).await.unwrap();
+        }
+        let numbers: Vec<_> = (0..1_200).map(|number| format!("{number:04}")).collect();
+        for number in &numbers {
+            sender.send("mail", job(number)).await.unwrap();
+        }
+        assert_eq!(apply(&queue).await, 1_300);
+        assert!(pending(&queue, "mail").await == numbers, "not in the order of sending");
+    }
 }
 
 /// What one entry does to a job shows to the next ones, also by names of the job's that they do not share.
@@ -643,6 +676,8 @@ async fn owners_that_race_apply_every_entry_once() {
         let owners = (0..3).map(|_| {
             let shelf = Shelf::new(Arc::clone(&bytes) as _, Rng::new(rng.next()), 8);
             let late = rng.below(200);
+            // One that cannot delete leaves all that it has done to the others.
+            shelf.refuse(if rng.chance(50) { DELETE } else { 0 }, 0);
             async move {
                 for _ in 0..late {
                     tokio::task::yield_now().await;
