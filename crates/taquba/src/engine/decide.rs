@@ -55,13 +55,7 @@ impl Engine {
                 answer(reply, Ok(done))
             }
             Op::ClearSignal { queue, key, reply } => {
-                let stored = keys::signal(&queue, &key);
-                let buffered =
-                    found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
-                if buffered {
-                    round.batch.delete(&stored);
-                }
-                answer(reply, Ok(buffered))
+                answer(reply, Ok(clear_signal(queue, key, found, round)))
             }
             Op::Requeue { id, reply } => {
                 let done = self.requeue(&id, found, round);
@@ -499,6 +493,16 @@ impl Engine {
             })
             .collect()
     }
+}
+
+/// Removes a kept signal; whether there was one.
+fn clear_signal(queue: QueueName, key: Arc<str>, found: &Found, round: &mut Round) -> bool {
+    let stored = keys::signal(&queue, &key);
+    let buffered = found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
+    if buffered {
+        round.batch.delete(&stored);
+    }
+    buffered
 }
 
 /// Uploads that jobs name belong to their records from here on, whatever becomes of the commit; the others go at once.

@@ -257,7 +257,7 @@ pub(crate) enum Request {
     /// A watcher was dropped.
     ForgetWatch(JobId, u64),
     /// The facts of a parked command.
-    Loaded(Ticket, Result<Found>),
+    Loaded(Ticket, Box<Result<Found>>),
     /// A page of ready jobs of one band.
     ReadyPage(QueueName, u32, Result<Page<u64>>),
     /// A page of kept jobs that ended by some time.

@@ -168,7 +168,7 @@ impl Engine {
                     }
                 }
             }
-            Request::Loaded(ticket, found) => self.loaded(ticket, found, round),
+            Request::Loaded(ticket, found) => self.loaded(ticket, *found, round),
             Request::ReadyPage(queue, priority, page) => {
                 self.ready_page(queue, priority, page, round);
             }
@@ -308,7 +308,7 @@ impl Engine {
             tokio::spawn(async move {
                 let found = found::load(&store, &reads).await;
                 // If the engine is gone, nobody needs the facts.
-                drop(mailbox.send(Request::Loaded(ticket, found)));
+                drop(mailbox.send(Request::Loaded(ticket, Box::new(found))));
             });
         }
     }

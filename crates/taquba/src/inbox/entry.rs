@@ -189,6 +189,7 @@ impl PendingEntry {
 
 /// What reading a waiting entry gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one is made at a time, and taken apart at once")]
 #[non_exhaustive]
 pub enum EntryRead {
     /// The entry.

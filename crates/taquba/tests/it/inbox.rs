@@ -58,6 +58,11 @@ fn waits(id: &str, key: &str) -> EnqueueEntry {
     job(id).options(options)
 }
 
+/// Lets virtual time pass: a paused test, whose clock runs when nothing else does.
+async fn virtual_time(duration: Duration) {
+    taquba::time::sleep(duration).await;
+}
+
 async fn apply(queue: &Queue) -> usize {
     within("a pass", queue.apply_inbox_now()).await.unwrap()
 }
@@ -334,10 +339,10 @@ async fn an_unreadable_entry_is_rejected_after_an_hour_and_holds_nobody_up() {
     sender.send_with_id("mail", "free", job("free")).await.unwrap();
     assert_eq!(apply(&queue).await, 1);
     assert_eq!(pending(&queue, "mail").await, ["free"]);
-    taquba::time::sleep(Duration::from_secs(3_599)).await;
+    virtual_time(Duration::from_secs(3_599)).await;
     apply(&queue).await;
     assert_eq!(queue.view().inbox_record("mail", "stuck").await.unwrap(), None);
-    taquba::time::sleep(Duration::from_secs(10)).await;
+    virtual_time(Duration::from_secs(10)).await;
     apply(&queue).await;
     let unreadable = rejection(&queue, "mail", "stuck").await;
     assert!(matches!(unreadable, Rejection::Unreadable { .. }), "{unreadable:?}");
@@ -462,7 +467,7 @@ async fn an_idle_inbox_costs_a_head_each_touch_interval_and_a_list_each_interval
     let inbox = inbox().object_store(toll.clone() as Arc<dyn ObjectStore>);
     let queue = open_with(Arc::clone(&bytes) as _, OpenOptions::default().inbox(inbox)).await;
     assert_eq!(toll.take(), Asked { heads: 1, lists: 1, ..Asked::default() }, "at open");
-    taquba::time::sleep(Duration::from_millis(600_500)).await;
+    virtual_time(Duration::from_millis(600_500)).await;
     let asked = toll.take();
     assert_eq!((asked.lists, asked.gets, asked.puts, asked.deletes), (10, 0, 0, 0));
     assert!((280..=300).contains(&asked.heads), "{} HEADs in ten minutes", asked.heads);
@@ -472,7 +477,7 @@ async fn an_idle_inbox_costs_a_head_each_touch_interval_and_a_list_each_interval
     let sender = InboxSender::new(mails.clone(), INBOX);
     sender.send("mail", job("hello")).await.unwrap();
     assert_eq!(mails.take(), Asked { puts: 2, ..Asked::default() });
-    taquba::time::sleep(Duration::from_millis(2_100)).await;
+    virtual_time(Duration::from_millis(2_100)).await;
     let asked = toll.take();
     assert_eq!((asked.lists, asked.gets, asked.deletes), (1, 1, 1), "{asked:?}");
     assert_eq!(pending(&queue, "mail").await, ["hello"]);
@@ -484,9 +489,9 @@ async fn an_untouched_entry_is_found_at_the_next_listing() {
     let options = OpenOptions::default().inbox(inbox().touch_poll_interval(None));
     let queue = open_with(Arc::clone(&store) as _, options).await;
     sender(&store).send("mail", job("late")).await.unwrap();
-    taquba::time::sleep(Duration::from_secs(50)).await;
+    virtual_time(Duration::from_secs(50)).await;
     assert_eq!(stats(&queue, "mail").await, (0, 0));
-    taquba::time::sleep(Duration::from_secs(11)).await;
+    virtual_time(Duration::from_secs(11)).await;
     assert_eq!(stats(&queue, "mail").await, (1, 0));
 }
 
