@@ -112,10 +112,9 @@ async fn story() -> Result<(), AnyError> {
     queue.close().await?;
     std::fs::remove_dir_all(&folder)?;
     println!(
-        "try next: stop the owner while entries wait, and start it again: they are applied before open returns;"
+        "try next: this example with `-- send URL-OF-AN-INBOX QUEUE` on a store of yours whose"
     );
-    println!(
-        "examples/read_live_store.rs, where a second process watches the store without any right to write"
-    );
+    println!("owner is stopped: what was sent is applied when it opens again, before it works;");
+    println!("and examples/read_live_store.rs, where a second process only reads");
     Ok(())
 }

@@ -144,6 +144,16 @@ pub struct OpenOptions {
     pub liveness_heartbeat: Option<Duration>,
     /// What to do about an owner that may live. Default [`Takeover::Immediate`].
     pub takeover: Takeover,
+    /// Whether this process compacts the store when it is due. Default true; switch it off only where another process
+    /// does, such as SlateDB's own compactor: reads get slower and slower without, and past 128 tables of level 0 new
+    /// work waits.
+    pub in_process_compactor: bool,
+    /// Whether this process deletes objects of the store that nothing names any more. Default true; without, and with
+    /// nobody else to do it, the bucket only grows.
+    pub in_process_garbage_collector: bool,
+    /// How often the gauges of pending jobs, claimed jobs and the age of the oldest pending job are set, with the feature
+    /// `metrics`; `None` (default): never. Makes no request.
+    pub metrics_sample_interval: Option<Duration>,
     /// Where other processes leave requests as plain objects. Default `None`: nowhere.
     pub inbox: Option<InboxOptions>,
     /// See [`Knobs`].
@@ -213,6 +223,9 @@ impl Default for OpenOptions {
             create: true,
             liveness_heartbeat: None,
             takeover: Takeover::Immediate,
+            in_process_compactor: true,
+            in_process_garbage_collector: true,
+            metrics_sample_interval: None,
             inbox: None,
             knobs: Knobs::default(),
         }
@@ -247,6 +260,12 @@ impl OpenOptions {
         payload_store: Option<Arc<dyn ObjectStore>>,
         /// Sets [`orphan_sweep_interval`](Self::orphan_sweep_interval).
         orphan_sweep_interval: Option<Duration>,
+        /// Sets [`in_process_compactor`](Self::in_process_compactor).
+        in_process_compactor: bool,
+        /// Sets [`in_process_garbage_collector`](Self::in_process_garbage_collector).
+        in_process_garbage_collector: bool,
+        /// Sets [`metrics_sample_interval`](Self::metrics_sample_interval).
+        metrics_sample_interval: Option<Duration>,
         /// Sets [`wal_object_store`](Self::wal_object_store).
         wal_object_store: Option<Arc<dyn ObjectStore>>,
         /// Sets [`create`](Self::create).

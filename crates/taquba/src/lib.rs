@@ -28,6 +28,7 @@ mod record;
 mod retry;
 mod state;
 mod store;
+mod telemetry;
 mod url;
 pub mod worker;
 
@@ -61,7 +62,8 @@ pub use queue::{Claim, ClaimOutcome, InboxSender, KvPage, KvRange, LeaseHandle, 
 pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobProgress, JobRecord,
-    JobStatus, NackOutcome, OrphanSweep, QueueStats, SignalDelivery, WaitOutcome, WakeOutcome,
+    JobStatus, NackOutcome, OrphanSweep, QuarantinePage, Quarantined, QueueStats, SignalDelivery,
+    WaitOutcome, WakeOutcome,
 };
 pub use retry::RetryPolicy;
 pub use url::open_url;

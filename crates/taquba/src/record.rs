@@ -245,6 +245,33 @@ pub struct OrphanSweep {
     pub foreign: usize,
 }
 
+/// A row of a job that could not be decoded, put aside so that it harms nobody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Where it stood: what [`Queue::requeue_quarantined`](crate::Queue::requeue_quarantined) and
+    /// [`Queue::discard_quarantined`](crate::Queue::discard_quarantined) take.
+    pub key: Vec<u8>,
+    /// Its bytes.
+    pub value: Vec<u8>,
+    /// Why it could not be decoded.
+    pub reason: String,
+    /// When it was put aside, in milliseconds since the Unix epoch by the queue's clock.
+    pub at: u64,
+    /// The job's id, if its first bytes say so.
+    pub id: Option<String>,
+    /// The job's queue, if its key or its first bytes say so.
+    pub queue: Option<String>,
+}
+
+/// One page of what was put aside.
+#[derive(Debug, Clone, Default)]
+pub struct QuarantinePage {
+    /// The rows, by key.
+    pub rows: Vec<Quarantined>,
+    /// Where the next page starts; `None` at the end.
+    pub next_cursor: Option<Vec<u8>>,
+}
+
 /// One page of a listing.
 #[derive(Debug, Clone, Default)]
 pub struct JobPage {

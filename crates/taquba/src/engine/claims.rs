@@ -17,6 +17,7 @@ use crate::name::QueueName;
 use crate::state::leases::ClaimNo;
 use crate::state::queues::Front;
 use crate::store::shape;
+use crate::telemetry;
 
 /// How long an attempt's progress is gathered before it is stored (1 s).
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
@@ -291,6 +292,7 @@ impl Engine {
         let change = settle::expire(&job, round.stamp);
         let died = change.ending.is_some();
         tracing::warn!(job = %job.id(), queue = %job.queue(), died, "lease expired");
+        telemetry::count(telemetry::REAPED, job.queue());
         self.apply(change, Ready::WhenDurable, round);
         if died {
             self.tell_death(&job, round);
@@ -336,6 +338,7 @@ impl Engine {
     ) {
         match page {
             Ok(page) => {
+                self.put_aside(page.bad, round);
                 let rows = page.rows.into_iter().map(|(order, job, seq)| {
                     let ready_round = self.round_of(seq);
                     (order, crate::state::window::Entry { job, ready_round })

@@ -19,9 +19,7 @@ use crate::lifecycle::job::{Job, JobId, State};
 use crate::lifecycle::{Move, settle, wait};
 use crate::limits::clip_error;
 use crate::name::QueueName;
-use crate::record::{
-    CancelOutcome, EnqueueResult, NackOutcome, SignalDelivery, WaitOutcome, WakeOutcome,
-};
+use crate::record::{CancelOutcome, EnqueueResult, NackOutcome, WaitOutcome, WakeOutcome};
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Key;
 use crate::store::{keys, shape};
@@ -55,7 +53,7 @@ impl Engine {
                 answer(reply, Ok(done))
             }
             Op::ClearSignal { queue, key, reply } => {
-                answer(reply, Ok(clear_signal(queue, key, found, round)))
+                answer(reply, Ok(self.clear_signal(queue, key, found, round)))
             }
             Op::Requeue { id, reply } => {
                 let done = self.requeue(&id, found, round);
@@ -76,6 +74,9 @@ impl Engine {
                 Some(answer) => answer,
                 None => return,
             },
+            Op::Aside { key, back, reply } => {
+                answer(reply, self.decide_aside(&key, back, found, round))
+            }
             Op::Each { ids, action, filter, reply } => {
                 let changed = self.each(&ids, action, &filter, found, round);
                 answer(reply, Ok(changed))
@@ -113,6 +114,7 @@ impl Engine {
             Op::ClaimById { reply, .. } => answer(reply, Err(error)),
             Op::Compare { reply, .. } => answer(reply, Err(error)),
             Op::Watch { reply, .. } => answer(reply, Err(error)),
+            Op::Aside { reply, .. } => answer(reply, Err(error)),
             Op::Each { reply, .. } => answer(reply, Err(error)),
             Op::Inbox { reply, .. } => answer(reply, Err(error)),
             Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
@@ -269,31 +271,6 @@ impl Engine {
                 WakeOutcome::Woken
             }
             None => WakeOutcome::NotScheduled,
-        }
-    }
-
-    /// Wakes the job that waits for the key, or keeps the signal for the one that will: never neither, never both.
-    pub(crate) fn signal(
-        &mut self,
-        queue: QueueName,
-        key: Arc<str>,
-        payload: Bytes,
-        found: &Found,
-        round: &mut Round,
-    ) -> SignalDelivery {
-        let stored = keys::signal(&queue, &key);
-        let waiter = found.waiters.get(&(queue, key));
-        let woken =
-            waiter.and_then(|job| wait::wake(job, Some(payload.clone()), round.stamp.now_ms));
-        match woken {
-            Some(change) => {
-                self.apply(change, Ready::WhenDurable, round);
-                SignalDelivery::Delivered
-            }
-            None => {
-                round.batch.put(stored, payload);
-                SignalDelivery::Buffered
-            }
         }
     }
 
@@ -493,16 +470,6 @@ impl Engine {
             })
             .collect()
     }
-}
-
-/// Removes a kept signal; whether there was one.
-fn clear_signal(queue: QueueName, key: Arc<str>, found: &Found, round: &mut Round) -> bool {
-    let stored = keys::signal(&queue, &key);
-    let buffered = found.signals.get(&(queue, key)).is_some_and(|s| s.buffered.is_some());
-    if buffered {
-        round.batch.delete(&stored);
-    }
-    buffered
 }
 
 /// Uploads that jobs name belong to their records from here on, whatever becomes of the commit; the others go at once.

@@ -17,8 +17,10 @@ use crate::name::QueueName;
 use crate::state::reserve::Key;
 use crate::store::db::Store;
 use crate::store::inbox::Kept;
+use crate::store::quarantine::{self, Aside};
 use crate::store::snapshot::Snapshot;
-use crate::store::{find, inbox, keys};
+use crate::store::wire::Malformed;
+use crate::store::{find, inbox, keys, record};
 
 /// One read.
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ pub(crate) enum Read {
     Job(JobId),
     /// A job without its payload.
     Record(JobId),
+    /// A row that was put aside, and the job of its id that there may be by now.
+    Aside(Bytes),
     /// A job whose id a caller's row names.
     JobInKv(Vec<u8>, IdInValue),
     Kv(Vec<u8>),
@@ -42,6 +46,7 @@ impl Read {
             Self::Dedup(queue, key) => Key::dedup(queue, key),
             Self::Job(id) | Self::Record(id) => Key::job(id),
             Self::JobInKv(key, _) | Self::Kv(key) => Key::kv(key),
+            Self::Aside(key) => Key::aside(key),
             Self::Signal(queue, key) => Key::signal(queue, key),
             Self::Entry(queue, id) => Key::entry(queue, id),
         }
@@ -58,6 +63,8 @@ pub(crate) struct Found {
     pub(crate) signals: HashMap<(QueueName, Arc<str>), SignalFacts>,
     /// The job that waits for a signal key, by the key.
     pub(crate) waiters: HashMap<(QueueName, Arc<str>), Arc<Job>>,
+    /// A row that was put aside, and the job that it is if it can be decoded now.
+    pub(crate) aside: Option<Box<(Aside, std::result::Result<Job, Malformed>)>>,
     /// What is remembered of inbox entries.
     pub(crate) entries: HashMap<(QueueName, Arc<str>), Kept>,
     /// Keys that the facts turned out to depend on.
@@ -112,6 +119,7 @@ impl Op {
                 reads
             }
             Self::Decide { reads, .. } => decide_reads(reads),
+            Self::Aside { key, .. } => vec![Read::Aside(key.clone())],
             // A waiting or dead job brought back needs its payload in memory.
             Self::Each { ids, action: BulkAction::Requeue, .. } => {
                 ids.iter().cloned().map(Read::Job).collect()
@@ -203,7 +211,7 @@ pub(crate) async fn load(store: &Store, reads: &[Read]) -> Result<Found> {
 async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
     match read {
         Read::Dedup(queue, key) => {
-            let holder = at.get(&keys::dedup(queue, key)).await?.and_then(|id| job_id(&id));
+            let holder = dedup_holder(at, queue, key).await?;
             found.dedup.insert((queue.clone(), Arc::clone(key)), holder);
         }
         Read::Job(id) => {
@@ -213,6 +221,23 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
         Read::Record(id) => {
             let job = find::record(at, id).await?.map(Arc::new);
             found.jobs.insert(Arc::clone(id), job);
+        }
+        Read::Aside(key) => {
+            let Some(aside) = quarantine::get(at, key).await? else { return Ok(()) };
+            let mut job = record::decode_job(aside.value.clone());
+            if let Ok(bare) = job {
+                job = Ok(find::with_payload(at, bare).await?);
+            }
+            if let Ok(job) = &job {
+                found.also.push(Key::job(job.id()));
+                found.jobs.insert(job.id().clone(), load_job(at, job.id()).await?);
+                if let Some(dedup) = &job.dedup {
+                    found.also.push(Key::dedup(job.queue(), dedup));
+                    let holder = dedup_holder(at, job.queue(), dedup).await?;
+                    found.dedup.insert((job.queue().clone(), Arc::clone(dedup)), holder);
+                }
+            }
+            found.aside = Some(Box::new((aside, job)));
         }
         Read::Kv(key) => {
             let value = at.get(&keys::kv(key)).await?;
@@ -229,30 +254,48 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
             found.kv.insert(key.clone(), value);
         }
         Read::Entry(queue, id) => {
-            let row = keys::entry(queue, id);
-            if let Some(value) = at.get(&row).await? {
-                let kept = inbox::decode(value).unwrap_or_else(|e| {
-                    // It says that the entry came before. That holds, and none of the others waits for it.
-                    tracing::error!(error = %find::undecodable(&row, e), "it is left in place");
-                    Kept::unreadable()
-                });
+            if let Some(kept) = load_entry(at, queue, id).await? {
                 found.entries.insert((queue.clone(), Arc::clone(id)), kept);
             }
         }
         Read::Signal(queue, key) => {
             let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));
             let at_key = (queue.clone(), Arc::clone(key));
-            if let Some(id) = &waiter
-                && let Some(job) = load_job(at, id).await?
-            {
-                found.waiters.insert(at_key.clone(), job);
-            }
+            let job = match &waiter {
+                Some(id) => load_job(at, id).await?,
+                None => None,
+            };
+            // A row whose job is gone (its record was put aside) waits for nothing.
+            let waiter = waiter.filter(|_| job.is_some());
+            found.waiters.extend(job.map(|job| (at_key.clone(), job)));
             let buffered = at.get(&keys::signal(queue, key)).await?;
             let facts = SignalFacts { waiter: waiter.map(|id| id.as_ref().to_owned()), buffered };
             found.signals.insert(at_key, facts);
         }
     }
     Ok(())
+}
+
+/// The job that holds a dedup key. A row whose job is gone (its record was put aside) holds nothing.
+async fn dedup_holder(at: &Snapshot, queue: &QueueName, key: &str) -> Result<Option<JobId>> {
+    let Some(id) = at.get(&keys::dedup(queue, key)).await?.and_then(|id| job_id(&id)) else {
+        return Ok(None);
+    };
+    let there = at.get(&keys::index(&id)).await?.is_some();
+    Ok(there.then_some(id))
+}
+
+/// What is remembered of an inbox entry. A row that cannot be decoded says that the entry came before: that holds, and
+/// none of the others waits for it.
+async fn load_entry(at: &Snapshot, queue: &str, id: &str) -> Result<Option<Kept>> {
+    let row = keys::entry(queue, id);
+    let value = at.get(&row).await?;
+    Ok(value.map(|value| {
+        inbox::decode(value).unwrap_or_else(|e| {
+            tracing::error!(error = %find::undecodable(&row, e), "it is left in place");
+            Kept::unreadable()
+        })
+    }))
 }
 
 fn job_id(value: &[u8]) -> Option<JobId> {

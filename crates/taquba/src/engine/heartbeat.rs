@@ -8,6 +8,7 @@ use crate::env::{self, Instant};
 use crate::liveness::WriterHeartbeat;
 use crate::store::rows::Batch;
 use crate::store::{beat, keys};
+use crate::telemetry;
 
 /// When the owner beats next.
 pub(super) struct Heartbeat {
@@ -41,8 +42,14 @@ impl Engine {
 
     /// Beats when it is time. One that is not durable yet is the last for now, so that an outage piles up none.
     pub(crate) fn beat(&mut self, round: &mut Round) {
-        let heart = &self.heartbeat;
+        let heart = &mut self.heartbeat;
         let landed = heart.round <= self.durable_round;
+        if !heart.interval.is_zero() && !landed && heart.next <= env::now() {
+            // One failure for each beat that could not be made.
+            telemetry::count(telemetry::HEARTBEAT_FAILURES, "");
+            heart.next = env::now() + heart.interval;
+            return;
+        }
         if !heart.interval.is_zero() && landed && heart.next <= env::now() {
             self.write_beat(round.no, false, &mut round.batch);
             // Somebody waits for it, outside.

@@ -22,21 +22,25 @@ mod open;
 mod owner;
 mod plan;
 pub(crate) mod prepare;
+mod quarantine;
 mod refill;
 pub(crate) mod request;
 mod retention;
 mod round;
 mod run;
+mod sample;
 pub(crate) mod shared;
+mod signals;
 mod sweep;
 mod takeover;
 mod timers;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use flush::Demand;
@@ -112,6 +116,8 @@ pub(crate) struct Engine {
     watchers: HashMap<JobId, Vec<(u64, Reply<Watched>)>>,
     /// Who is told of jobs that die without a worker's word.
     deaths: HashMap<QueueName, Vec<mpsc::UnboundedSender<String>>>,
+    /// Where rows stood that this opening put aside.
+    aside: HashSet<Bytes>,
     reservations: Reservations,
     parked: BTreeMap<Ticket, Command>,
     next_ticket: Ticket,

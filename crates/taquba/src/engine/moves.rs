@@ -9,11 +9,12 @@ use super::round::Round;
 use crate::lifecycle::job::{Job, Object, State};
 use crate::lifecycle::term::runs;
 use crate::lifecycle::{Ending, Move, settle};
-use crate::record::WaitOutcome;
+use crate::record::{AttemptOutcome, WaitOutcome};
 use crate::state::leases::ClaimNo;
 use crate::state::reserve::Key;
 use crate::state::window::Entry;
 use crate::store::{rows, shape};
+use crate::telemetry;
 
 /// When a job that became pending may be handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ impl Engine {
         round: &mut Round,
     ) -> Option<ClaimNo> {
         rows::write(&change, &mut round.batch);
+        tell_figures(&change);
         if let Some(job) = change.job() {
             self.queues.count(job.queue(), |counters| rows::count(&change, counters));
         }
@@ -207,5 +209,22 @@ impl Engine {
                 }
             }));
         }
+    }
+}
+
+/// Tells the metrics recorder of a move, once it is decided.
+fn tell_figures(change: &Move) {
+    let Some(job) = change.job() else { return };
+    let held = |side: &Option<Arc<Job>>| side.as_ref().is_some_and(|job| job.hold().is_some());
+    let retried = change.entry.as_ref().is_some_and(|e| e.outcome == AttemptOutcome::Retried);
+    let figures = [
+        (change.before.is_none(), telemetry::ENQUEUED),
+        (held(&change.after) && !held(&change.before), telemetry::CLAIMED),
+        (change.ending == Some(Ending::Completed), telemetry::COMPLETED),
+        (change.ending == Some(Ending::DeadLettered), telemetry::DEAD_LETTERED),
+        (retried, telemetry::NACKED),
+    ];
+    for (_, name) in figures.into_iter().filter(|(is_so, _)| *is_so) {
+        telemetry::count(name, job.queue());
     }
 }

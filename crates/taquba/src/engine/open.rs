@@ -20,7 +20,8 @@ use super::request::{Reply, Request};
 use super::run::{End, Nets};
 use super::shared::Shared;
 use super::sweep::{self, Sweeper, Timetable};
-use super::{Engine, Timers, takeover, upkeep};
+use super::upkeep::{self, Duties};
+use super::{Engine, Timers, sample, takeover};
 use crate::config::OpenOptions;
 use crate::env;
 use crate::error::{CloseReason, Error, Result};
@@ -37,6 +38,7 @@ use crate::state::window::Window;
 use crate::store::clock::StoreClock;
 use crate::store::db::{Location, Store};
 use crate::store::objects::Objects;
+use crate::store::quarantine::Bad;
 use crate::store::record::{self, Counters, Mark};
 use crate::store::snapshot::Snapshot;
 use crate::store::{beat, find, format, keys};
@@ -123,10 +125,17 @@ async fn take(
     }
     engine.queues.set_band_bytes(knobs.band_bytes);
     let (landed, flushes) = watch::channel(0);
-    tokio::spawn(upkeep::run(shared.store.clone(), flushes, shared.closed.subscribe()));
-    engine.recover(found.claimed, found.stray_claims).await?;
+    let duties = Duties {
+        compacts: options.in_process_compactor,
+        collects: options.in_process_garbage_collector,
+    };
+    tokio::spawn(upkeep::run(shared.store.clone(), duties, flushes, shared.closed.subscribe()));
+    engine.recover(found.claimed, found.stray_claims, found.bad_claims).await?;
     start(engine, &shared, ownership, demanded, landed, options);
     start_sweeps(&shared, asked, options);
+    if let Some(every) = options.metrics_sample_interval {
+        tokio::spawn(sample::run(Arc::clone(&shared), every));
+    }
     Ok(shared)
 }
 
@@ -186,6 +195,8 @@ struct Found {
     claimed: Vec<Job>,
     /// Claim rows whose job is gone.
     stray_claims: Vec<u32>,
+    /// Claimed jobs that cannot be decoded, with their claims' slots.
+    bad_claims: Vec<(Option<u32>, Bad)>,
 }
 
 impl Found {
@@ -206,9 +217,7 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         None => Mark::default(),
     };
     let low_scheduled = match at.get(keys::LOW_SCHEDULED).await? {
-        Some(value) => {
-            record::decode_low(&value).map_err(|e| find::undecodable(keys::LOW_SCHEDULED, e))?
-        }
+        Some(value) => low_or_all(keys::LOW_SCHEDULED, &value),
         None => 0,
     };
     let store = match at.get(keys::STORE).await? {
@@ -226,11 +235,20 @@ async fn read(store: &Store, path: &str) -> Result<Found> {
         kept: Vec::new(),
         claimed: Vec::new(),
         stray_claims: Vec::new(),
+        bad_claims: Vec::new(),
     };
     read_queues(&at, &mut found).await?;
     read_kept(&at, &mut found).await?;
     read_claims(&at, &mut found).await?;
     Ok(found)
+}
+
+/// A low-water mark; when it cannot be decoded, one below everything, which costs a longer scan and no job.
+fn low_or_all(key: &[u8], value: &[u8]) -> u64 {
+    record::decode_low(value).unwrap_or_else(|e| {
+        tracing::error!(error = %find::undecodable(key, e), "everything is looked through");
+        0
+    })
 }
 
 /// Counters of every queue, the low-water marks of its priorities, and whether it is paused.
@@ -239,7 +257,7 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
-        let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        let low = low_or_all(&row.key, &row.value);
         if let Some(priority) = keys::low_priority(queue, &row.key) {
             lows.entry(queue.to_owned()).or_default().push((priority, low));
         }
@@ -248,7 +266,13 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut scan = at.scan(range.0, range.1).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
-        let counters = Counters::decode(row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        let counters = match Counters::decode(row.value) {
+            Ok(counters) => counters,
+            Err(e) => {
+                tracing::error!(error = %find::undecodable(&row.key, e), "counted anew");
+                find::recount(at, &queue).await?
+            }
+        };
         found.any_scheduled |= counters.scheduled > 0;
         let lows = lows.remove(&queue).unwrap_or_default();
         found.queues.restore(QueueName::new(queue)?, counters, lows);
@@ -268,7 +292,7 @@ async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut scan = at.scan(range.0, range.1).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
-        let low = record::decode_low(&row.value).map_err(|e| find::undecodable(&row.key, e))?;
+        let low = low_or_all(&row.key, &row.value);
         if let Some(kind) = keys::kept_low_kind(queue, &row.key) {
             found.kept.push((QueueName::new(queue)?, kind, low));
         }
@@ -276,7 +300,7 @@ async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// The jobs that the last owner held. One that cannot be read stays as it is, with a warning; the others recover.
+/// The jobs that the last owner held. One that cannot be decoded is put aside; the others recover.
 async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
     for claim in find::claims(at).await? {
         match find::record_at(at, &claim.main).await {
@@ -285,8 +309,13 @@ async fn read_claims(at: &Snapshot, found: &mut Found) -> Result<()> {
                 found.claimed.push(job);
             }
             Ok(None) => found.stray_claims.extend(claim.hold.slot),
-            Err(error @ Error::Deserialization(_)) => {
-                tracing::error!(%error, "a claimed job cannot be read and is left in place");
+            Err(Error::Deserialization(_)) => {
+                if let Some(value) = at.get(&claim.main).await?
+                    && let Err(reason) = record::decode_job(value.clone())
+                {
+                    let bad = Bad { key: claim.main, value, reason };
+                    found.bad_claims.push((claim.hold.slot, bad));
+                }
             }
             Err(error) => return Err(error),
         }
@@ -324,6 +353,7 @@ impl Engine {
             awaiting: HashMap::new(),
             watchers: HashMap::new(),
             deaths: HashMap::new(),
+            aside: Default::default(),
             reservations: Default::default(),
             parked: Default::default(),
             next_ticket: 0,
@@ -343,7 +373,12 @@ impl Engine {
 
     /// The first round: stamp a new store, note that it is in use, requeue what was held. Durable on return, so this
     /// opening's number is taken before anything happens under it.
-    async fn recover(&mut self, claimed: Vec<Job>, stray_claims: Vec<u32>) -> Result<()> {
+    async fn recover(
+        &mut self,
+        claimed: Vec<Job>,
+        stray_claims: Vec<u32>,
+        bad_claims: Vec<(Option<u32>, Bad)>,
+    ) -> Result<()> {
         let mut round = self.open_round();
         let stamp = round.stamp;
         round.batch.put(keys::FORMAT.into(), format::FORMAT.into());
@@ -352,6 +387,12 @@ impl Engine {
         round.batch.put(keys::STORE.into(), record::encode_low(self.shared.offload.store));
         for slot in stray_claims {
             round.batch.delete(&keys::claim(slot));
+        }
+        for (slot, bad) in bad_claims {
+            if let Some(slot) = slot {
+                round.batch.delete(&keys::claim(slot));
+            }
+            self.put_one_aside(&bad, true, &mut round);
         }
         for job in claimed {
             let change = settle::interrupt(&Arc::new(job), stamp);

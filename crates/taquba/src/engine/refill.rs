@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::lifecycle::job::{Job, Payload};
 use crate::state::window::Position;
 use crate::store::db::Store;
+use crate::store::quarantine::Bad;
 use crate::store::scan::Row;
 use crate::store::snapshot::Snapshot;
 use crate::store::{find, keys, record, shape};
@@ -27,6 +28,8 @@ pub(crate) struct Page<K> {
     pub(crate) rows: Vec<(K, Arc<Job>, u64)>,
     /// The position after the last row looked at; `None` when the scan reached the end.
     pub(crate) end: Option<K>,
+    /// Rows that cannot be decoded.
+    pub(crate) bad: Vec<Bad>,
 }
 
 /// Reads a page of at most `max` ready jobs of one band, from order number `from` on.
@@ -70,8 +73,7 @@ pub(crate) async fn scheduled(
     Ok(page)
 }
 
-/// Decodes rows under a prefix. A record that cannot be decoded stays in the store and is skipped: it harms nobody
-/// else.
+/// Decodes rows under a prefix. A record that cannot be decoded is put aside: it harms nobody else.
 async fn page<K: Position>(
     at: &Snapshot,
     prefix: &[u8],
@@ -81,21 +83,21 @@ async fn page<K: Position>(
 ) -> Result<Page<K>> {
     let start = [prefix, from].concat();
     let mut scan = at.scan(Bound::Included(start), keys::after_prefix(prefix)).await?;
-    let mut page = Page { rows: Vec::new(), end: None };
+    let mut page = Page { rows: Vec::new(), end: None, bad: Vec::new() };
     let mut bytes = 0;
     while let Some(Row { key, value, seq }) = scan.next().await? {
         let Some(at) = position(&key) else {
             tracing::error!(key = %String::from_utf8_lossy(&key), "a malformed key is skipped");
             continue;
         };
-        match record::decode_job(value) {
+        match record::decode_job(value.clone()) {
             Ok(job) => {
                 bytes += payload_size(&job);
                 page.rows.push((at, Arc::new(job), seq));
             }
-            Err(e) => tracing::error!(error = %find::undecodable(&key, e), "a job is skipped"),
+            Err(reason) => page.bad.push(Bad { key, value, reason }),
         }
-        if page.rows.len() >= max || bytes >= PAGE_BYTES {
+        if page.rows.len() + page.bad.len() >= max || bytes >= PAGE_BYTES {
             page.end = Some(at.next());
             break;
         }

@@ -134,6 +134,12 @@ pub(crate) enum Op {
         watcher: u64,
         reply: Reply<Watched>,
     },
+    /// Take a row back that was put aside (`back`), or away; whether it was there.
+    Aside {
+        key: Bytes,
+        back: bool,
+        reply: Reply<bool>,
+    },
     /// Do something to those of many jobs that a filter still means; how many changed.
     Each {
         ids: Vec<JobId>,
@@ -276,6 +282,8 @@ pub(crate) enum Request {
     Lost(CloseReason),
     /// Answer when everything written until now is durable.
     Barrier(Reply<()>),
+    /// Tell the metrics recorder how much is in each queue.
+    Sample,
     /// Look at leases and timers now, then answer.
     Tick(Reply<()>),
     /// Finish what was accepted, then close.

@@ -58,8 +58,12 @@ impl Engine {
         round: &mut Round,
     ) {
         match page {
-            Ok(page) if page.ids.is_empty() => self.retention.finish(shelf, page.next),
+            Ok(page) if page.ids.is_empty() => {
+                self.put_aside(page.bad, round);
+                self.retention.finish(shelf, page.next);
+            }
             Ok(page) => {
+                self.put_aside(page.bad, round);
                 let sweep = Sweep { shelf, ids: page.ids, until, next: page.next };
                 self.accept(Command { op: Op::Sweep(sweep), room: None }, round);
             }

@@ -172,7 +172,7 @@ impl Engine {
             Request::ReadyPage(queue, priority, page) => {
                 self.ready_page(queue, priority, page, round);
             }
-            Request::ScheduledPage(page) => self.scheduled_page(page),
+            Request::ScheduledPage(page) => self.scheduled_page(page, round),
             Request::KeptPage(shelf, until, page) => self.kept_page(shelf, until, page, round),
             Request::Stats(queue, reply) => {
                 let counters = self.queues.counters(&queue);
@@ -188,6 +188,7 @@ impl Engine {
             }
             Request::KeepEntries(keep_ms) => self.keep_entries(keep_ms),
             Request::Barrier(reply) => round.durable.push(answer(reply, Ok(()))),
+            Request::Sample => self.sample(round.stamp.now_ms),
             Request::Tick(reply) => self.ticks.push(reply),
             Request::Close(reply) => self.begin_close(reply, round),
             Request::Lost(reason) => return Err(self.lost(reason)),

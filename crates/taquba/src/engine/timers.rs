@@ -69,9 +69,10 @@ impl Engine {
     }
 
     /// Takes a page of scheduled jobs.
-    pub(crate) fn scheduled_page(&mut self, page: Result<Page<(u64, u64)>>) {
+    pub(crate) fn scheduled_page(&mut self, page: Result<Page<(u64, u64)>>, round: &mut Round) {
         match page {
             Ok(page) => {
+                self.put_aside(page.bad, round);
                 let rows = page.rows.into_iter();
                 let rows = rows.map(|(at, job, _)| (at, Entry { job, ready_round: 0 })).collect();
                 self.timers.window.merge(rows, page.end, |_| true);

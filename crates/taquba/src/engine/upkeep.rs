@@ -19,15 +19,24 @@ const COLLECTION_PAUSE: Duration = Duration::from_secs(300);
 /// Least time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What this process does of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Duties {
+    pub(crate) compacts: bool,
+    pub(crate) collects: bool,
+}
+
 /// Runs until the store ends. Begins with a look: what the last owner left may be due, and with level 0 full an opening
 /// could not even write its first round.
 pub(crate) async fn run(
     store: Store,
+    duties: Duties,
     mut flushes: watch::Receiver<u64>,
     mut closed: watch::Receiver<Option<CloseReason>>,
 ) {
     let work = async {
         let mut memtable_at = 0;
+        let mut collect_at = FLUSHES_PER_MEMTABLE * 8;
         let mut compactions = 0;
         let mut collected_at: Option<Instant> = None;
         let mut progress = store.progress();
@@ -37,12 +46,17 @@ pub(crate) async fn run(
                 memtable_at = now;
                 warn_on_error("memtable flush", store.flush_memtable().await);
             }
-            if store.progress().l0_tables() >= L0_DUE {
+            if duties.compacts && store.progress().l0_tables() >= L0_DUE {
                 warn_on_error("compaction", compact::compact(&store).await);
                 compactions += 1;
             }
+            // Where another process compacts, what it leaves is collected at the same pace.
+            if !duties.compacts && now >= collect_at {
+                collect_at = now + FLUSHES_PER_MEMTABLE * 8;
+                compactions = COMPACTIONS_PER_COLLECTION;
+            }
             let rested = collected_at.is_none_or(|at| env::now() - at >= COLLECTION_PAUSE);
-            if compactions >= COMPACTIONS_PER_COLLECTION && rested {
+            if duties.collects && compactions >= COMPACTIONS_PER_COLLECTION && rested {
                 compactions = 0;
                 collected_at = Some(env::now());
                 warn_on_error("garbage collection", compact::collect(&store.location).await);

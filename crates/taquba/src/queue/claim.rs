@@ -21,6 +21,7 @@ use crate::record::JobRecord;
 use crate::state::leases::ClaimNo;
 use crate::store::objects::Unreadable;
 use crate::store::shape;
+use crate::telemetry;
 
 /// A job that this process holds under a lease; what `ack`, `nack` and `dead_letter` take.
 ///
@@ -149,15 +150,16 @@ impl Queue {
             return Ok(Vec::new());
         }
         let queue = QueueName::new(queue)?;
+        let start = env::now();
         loop {
             let (reply, answer) = oneshot::channel();
             self.request(&queue, max, lease, false, reply)?;
             let grants = self.shared.answer(answer).await?;
-            if grants.all().is_empty() {
-                return Ok(Vec::new());
-            }
-            if let Some(claims) = self.take(grants, lease).await? {
-                return Ok(claims);
+            let none = grants.all().is_empty();
+            let claims = if none { None } else { self.take(grants, lease).await? };
+            if none || claims.is_some() {
+                telemetry::took(telemetry::CLAIM_SECONDS, &queue, start);
+                return Ok(claims.unwrap_or_default());
             }
         }
     }
@@ -320,7 +322,7 @@ impl Queue {
         let fetches = objects.into_iter().map(|wanted| async move {
             let (claim, object) = wanted?;
             // The lease begins when the payload is there.
-            let _keep = self.keep(claim, FETCH_MAX, lease);
+            let _keep = self.keep(claim, FETCH_MAX.max(lease), lease);
             Some(self.shared.offload.objects.get(&object).await)
         });
         stream::iter(fetches).buffered(FETCHES).collect().await

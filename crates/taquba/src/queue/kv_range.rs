@@ -9,7 +9,7 @@ use crate::store::keys;
 /// One page of a scan of a caller's rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KvPage {
-    /// Keys and values, in key order.
+    /// Keys and values, in the order that was asked for.
     pub entries: Vec<(Vec<u8>, Bytes)>,
     /// Whether more follow; go on from `(Bound::Excluded(last_key), end)`.
     pub more: bool,

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::lifecycle::job::Progress;
 use crate::limits::{MAX_PROGRESS_NOTE_LEN, clip};
 use crate::state::leases::{ClaimNo, Ended};
+use crate::telemetry;
 
 /// Margin that [`LeaseHandle::ensure_at_least`] adds (5 s), so that work which ends on time can still be settled.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -38,6 +39,7 @@ impl Queue {
         if renewed.map_err(refusal)? {
             shared.post(Request::LookAtLease(claim.number()))?;
         }
+        telemetry::count(telemetry::RENEWALS, &claim.queue);
         Ok(shared.clock.now_ms().saturating_add(millis(extension)))
     }
 
@@ -80,7 +82,10 @@ impl LeaseHandle {
         &self.token
     }
 
-    /// Makes the lease last at least `duration` from now, and 5 s more; never shortens it. Memory only.
+    /// Makes the lease last at least `duration` from now, and 5 s more; never shortens it. Memory only. In a worker loop
+    /// it is not needed: there the claim is kept while the handler runs, and the longest run time
+    /// ([`WorkerOptions::max_run`](crate::WorkerOptions::max_run), or the job's or its queue's own) ends it, whatever
+    /// this says.
     ///
     /// # Errors
     /// [`Error::ClaimLost`] once the claim has ended; [`Error::CancelRequested`] once cancellation was requested.
@@ -126,7 +131,10 @@ impl Queue {
     pub(crate) fn keep(&self, claim: ClaimNo, max_run: Duration, lease: Duration) -> Keep {
         let shared = Arc::clone(&self.shared);
         let until = shared.mono_ms().saturating_add(millis(max_run));
-        shared.leases.keep(claim, until);
+        if shared.leases.keep(claim, until) {
+            // A lost store has taken its claims back already.
+            drop(shared.post(Request::LookAtLease(claim)));
+        }
         Keep { shared, claim, lease }
     }
 }

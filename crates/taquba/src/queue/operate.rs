@@ -88,6 +88,32 @@ impl Queue {
         self.shared.call(Lane::Ask, 0, |reply| Op::Requeue { id: id.into(), reply }).await
     }
 
+    /// Takes a job back whose row was put aside because it could not be decoded
+    /// ([`QueueView::quarantine`](crate::QueueView::quarantine)), as it was: for after an upgrade that can. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`](crate::Error::JobNotFound) when no such row was put aside;
+    /// [`Error::Deserialization`](crate::Error::Deserialization) when it still cannot be decoded;
+    /// [`Error::DuplicateJobId`](crate::Error::DuplicateJobId) when another job has its id by now; else as
+    /// [`cancel`](Self::cancel).
+    pub async fn requeue_quarantined(&self, key: &[u8]) -> Result<()> {
+        self.aside(key, true).await.map(drop)
+    }
+
+    /// Deletes a row that was put aside; whether it was there. Durable on return.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub async fn discard_quarantined(&self, key: &[u8]) -> Result<bool> {
+        self.aside(key, false).await
+    }
+
+    async fn aside(&self, key: &[u8], back: bool) -> Result<bool> {
+        let key = bytes::Bytes::copy_from_slice(key);
+        self.shared.call(Lane::Ask, 0, |reply| Op::Aside { key, back, reply }).await
+    }
+
     /// Signals a key of a queue: wakes the job that waits for it
     /// ([`EnqueueOptions::signal_key`](crate::EnqueueOptions::signal_key)), or keeps the signal for the next job that
     /// does; a second signal replaces the kept one. Exactly one of the two happens, whatever comes at the same time.

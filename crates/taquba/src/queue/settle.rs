@@ -8,9 +8,10 @@ use crate::effects::SettlementEffects;
 use crate::engine::Lane;
 use crate::engine::prepare::size_of;
 use crate::engine::request::{Op, Prepared};
-use crate::env;
+use crate::env::{self, Instant};
 use crate::error::{Error, Result};
 use crate::record::{EnqueueResult, NackOutcome};
+use crate::telemetry;
 
 /// Pause before a settlement's uploads are tried again; doubles up to the longest.
 const UPLOAD_PAUSE: Duration = Duration::from_millis(250);
@@ -90,11 +91,14 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
+        let timed = Timed::start(claim, &verdict);
         let mut effects = self.shared.configs.effects(effects)?;
         self.shared.upload(&mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
-        self.shared.call(Lane::Settle, bytes, op).await
+        let settled = self.shared.call(Lane::Settle, bytes, op).await?;
+        timed.end();
+        Ok(settled)
     }
 
     /// As the calls above, but waits an outage of the store out instead of answering that it is not confirmed.
@@ -104,11 +108,14 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
+        let timed = Timed::start(claim, &verdict);
         let mut effects = self.shared.configs.effects(effects)?;
         self.upload_patiently(claim, &mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
-        self.shared.call_patiently(bytes, op).await
+        let settled = self.shared.call_patiently(bytes, op).await?;
+        timed.end();
+        Ok(settled)
     }
 
     /// Uploads what a settlement brings, waiting an outage of the payload store out as long as the lease lasts.
@@ -132,6 +139,21 @@ impl Queue {
     /// Gives a claim back: as if the job had not been claimed. No attempt is charged.
     pub(crate) fn give_back(&self, claim: &Claim) -> Result<()> {
         self.shared.post(crate::engine::request::Request::Release(vec![claim.number()]))
+    }
+}
+
+/// How long an acknowledgement takes; other settlements are not timed.
+struct Timed<'a>(Option<(&'a Claim, Instant)>);
+
+impl<'a> Timed<'a> {
+    fn start(claim: &'a Claim, verdict: &Verdict) -> Self {
+        Self(matches!(verdict, Verdict::Ack).then(|| (claim, env::now())))
+    }
+
+    fn end(self) {
+        if let Some((claim, start)) = self.0 {
+            telemetry::took(telemetry::ACK_SECONDS, &claim.queue, start);
+        }
     }
 }
 

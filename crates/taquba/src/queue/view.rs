@@ -15,12 +15,12 @@ use crate::inbox::InboxRecord;
 use crate::lifecycle::job::Job;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
-use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QueueStats};
+use crate::record::{JobAttempt, JobPage, JobRecord, JobStatus, QuarantinePage, QueueStats};
 use crate::store::objects::{Objects, Unreadable};
 use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
-use crate::store::{beat, find, inbox, keys, shape};
+use crate::store::{beat, find, inbox, keys, quarantine, shape};
 
 /// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
 ///
@@ -181,6 +181,18 @@ impl QueueView {
         Ok(page)
     }
 
+    /// Returns up to `limit` of the rows that could not be decoded and were put aside, all queues together; `cursor` is
+    /// the last page's `next_cursor`.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn quarantine(&self, cursor: Option<&[u8]>, limit: usize) -> Result<QuarantinePage> {
+        let (rows, more) = quarantine::list(&self.source.moment()?, cursor, limit).await?;
+        let rows: Vec<_> = rows.into_iter().map(shape::quarantined).collect();
+        let next_cursor = rows.last().filter(|_| more).map(|row| row.key.clone());
+        Ok(QuarantinePage { rows, next_cursor })
+    }
+
     /// Streams a queue's jobs in a state, reading `page_size` at a time; as [`list_jobs`](Self::list_jobs).
     pub fn jobs<'a>(
         &'a self,
@@ -249,19 +261,37 @@ impl QueueView {
         range: impl KvRange,
         limit: usize,
     ) -> Result<KvPage> {
-        self.scan_rows(kv_range::stored(prefix, &range), limit).await
+        self.scan_rows(kv_range::stored(prefix, &range), limit, false).await
+    }
+
+    /// As [`kv_scan`](Self::kv_scan), the last key first: go on with an end of `Bound::Excluded(last_key)`.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub async fn kv_scan_back(
+        &self,
+        prefix: &[u8],
+        range: impl KvRange,
+        limit: usize,
+    ) -> Result<KvPage> {
+        self.scan_rows(kv_range::stored(prefix, &range), limit, true).await
     }
 
     async fn scan_rows(
         &self,
         range: Option<(Bound<Vec<u8>>, Vec<u8>)>,
         limit: usize,
+        back: bool,
     ) -> Result<KvPage> {
         let mut page = KvPage::default();
         let (Some((start, end)), true) = (range, limit > 0) else {
             return Ok(page);
         };
-        let mut scan = self.source.moment()?.scan(start, Some(end)).await?;
+        let at = self.source.moment()?;
+        let mut scan = match back {
+            true => at.scan_back(start, Some(end)).await?,
+            false => at.scan(start, Some(end)).await?,
+        };
         while let Some(row) = scan.next().await? {
             if page.entries.len() == limit {
                 page.more = true;
@@ -295,7 +325,7 @@ impl QueueView {
                 None => (start, end),
             });
             async move {
-                let page = self.scan_rows(range, page_size.max(1)).await?;
+                let page = self.scan_rows(range, page_size.max(1), false).await?;
                 let last = page.entries.last().filter(|_| page.more);
                 let next = last.map(|(key, _)| keys::kv(key).to_vec());
                 Ok((page.entries, next))

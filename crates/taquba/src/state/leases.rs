@@ -28,8 +28,10 @@ struct Lease {
 }
 
 impl Lease {
+    /// While a worker loop keeps it, only the longest run time ends it, however the handler extends it: one that does no
+    /// work any more, and says it does, must end too.
     fn ends(&self) -> u64 {
-        self.expires_mono_ms.max(self.kept_until_mono_ms)
+        if self.kept_until_mono_ms > 0 { self.kept_until_mono_ms } else { self.expires_mono_ms }
     }
 
     fn progress(&self) -> Option<Arc<Progress>> {
@@ -138,11 +140,14 @@ impl Leases {
         Ok(change(lease))
     }
 
-    /// Keeps a claim until a time, whatever its lease: its handler's future lives.
-    pub(crate) fn keep(&self, claim: ClaimNo, until_mono_ms: u64) {
-        if let Some(lease) = self.table().leases.get_mut(&claim) {
-            lease.kept_until_mono_ms = until_mono_ms;
-        }
+    /// Keeps a claim until a time, whatever its lease: its handler's future lives. Whether it ends before the engine
+    /// looks at it.
+    pub(crate) fn keep(&self, claim: ClaimNo, until_mono_ms: u64) -> bool {
+        self.table().leases.get_mut(&claim).is_some_and(|lease| {
+            // Zero stands for a claim that is not kept.
+            lease.kept_until_mono_ms = until_mono_ms.max(1);
+            lease.ends_unseen()
+        })
     }
 
     /// The handler's future is gone; the lease lasts until `until_mono_ms` at least, for the settlement. Whether it

@@ -175,6 +175,15 @@ impl Queues {
         self.queues.get(name).map(|queue| (queue.counters, queue.paused)).unwrap_or_default()
     }
 
+    /// Of each queue its counters, and when the longest waiting of the jobs that come next was enqueued.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = (&str, Counters, Option<u64>)> {
+        self.queues.iter().map(|(name, queue)| {
+            let heads = queue.bands.values().filter_map(|band| band.window.first());
+            let oldest = heads.map(|(_, entry)| entry.job.body.enqueued_at).min();
+            (name.as_str(), queue.counters, oldest)
+        })
+    }
+
     /// The next job in line whose row is durable. A band that may have earlier jobs in the store hides later bands.
     pub(crate) fn front(&mut self, name: &str, durable_round: u64) -> Front {
         let Some(queue) = self.queues.get_mut(name).filter(|queue| !queue.paused) else {

@@ -32,9 +32,14 @@ impl Key {
         Self::of((2_u8, queue, key))
     }
 
+    /// A row that was put aside.
+    pub(crate) fn aside(key: &[u8]) -> Self {
+        Self::of((4_u8, key))
+    }
+
     /// What is remembered of an inbox entry.
     pub(crate) fn entry(queue: &str, id: &str) -> Self {
-        Self::of((4_u8, queue, id))
+        Self::of((6_u8, queue, id))
     }
 
     /// The line of a queue's inbox entries, so that they are decided in their order.

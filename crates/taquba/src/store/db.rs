@@ -17,6 +17,7 @@ use super::rows::Batch;
 use super::snapshot::Snapshot;
 use crate::error::{CloseReason, Error, Result};
 use crate::object_store::ObjectStore;
+use crate::telemetry;
 
 /// Cache of indexes and filters, which every absent key and every scan needs (24 MiB), and of data blocks (40 MiB).
 const META_CACHE_BYTES: u64 = 24 * 1_024 * 1_024;
@@ -132,6 +133,9 @@ impl Store {
             .with_db_cache(cache(), 0);
         if let Some(epoch) = after {
             builder = builder.with_expected_epoch(epoch);
+        }
+        if let Some(recorder) = telemetry::engine_recorder() {
+            builder = builder.with_metrics_recorder(recorder);
         }
         if let Some(wal) = &location.wal {
             builder = builder.with_wal_object_store(Arc::clone(wal));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::keys;
-use super::record::{self, ClaimRow};
+use super::record::{self, ClaimRow, Counters};
 use super::scan::Row;
 use super::snapshot::Snapshot;
 use super::wire::Malformed;
@@ -69,6 +69,35 @@ pub(crate) fn attach(job: Job, size: u64, bytes: Option<Bytes>) -> Job {
         ..*job.body
     };
     Job { body: Arc::new(body), ..job }
+}
+
+/// Counts the jobs of a queue row by row: for counters that are damaged. How many were completed ever, nothing else says.
+pub(crate) async fn recount(at: &Snapshot, queue: &str) -> Result<Counters> {
+    let ready = keys::in_queue(keys::READY, queue);
+    let claims = claims(at).await?;
+    let claimed = claims.iter().filter(|claim| claim.main.starts_with(&ready)).count() as u64;
+    let mut counters = Counters {
+        claimed,
+        pending: count(at, &ready).await?.saturating_sub(claimed),
+        dead: count(at, &keys::in_queue(keys::DEAD, queue)).await?,
+        ..Counters::default()
+    };
+    let range = (Bound::Included(vec![keys::SCHEDULED]), Some(vec![keys::SCHEDULED + 1]));
+    let mut scan = at.scan(range.0, range.1).await?;
+    while let Some(row) = scan.next().await? {
+        let job = record::decode_job(row.value);
+        counters.scheduled += u64::from(job.is_ok_and(|job| **job.queue() == *queue));
+    }
+    Ok(counters)
+}
+
+async fn count(at: &Snapshot, prefix: &[u8]) -> Result<u64> {
+    let mut scan = at.scan(Bound::Included(prefix.to_vec()), keys::after_prefix(prefix)).await?;
+    let mut count = 0;
+    while scan.next().await?.is_some() {
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// All claims. Slots are reused, so this is as long as the most jobs that were ever claimed at once.

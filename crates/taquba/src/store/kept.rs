@@ -4,8 +4,8 @@
 use std::ops::Bound;
 
 use super::db::Store;
-use super::find::undecodable;
 use super::keys;
+use super::quarantine::Bad;
 use super::record;
 use super::scan::Row;
 use super::wire::Malformed;
@@ -19,6 +19,8 @@ pub(crate) struct KeptPage {
     pub(crate) ids: Vec<JobId>,
     /// The time of the first job that is not among them; `None` when there is none.
     pub(crate) next: Option<u64>,
+    /// Rows that cannot be decoded.
+    pub(crate) bad: Vec<Bad>,
 }
 
 /// Reads at most `max` jobs of a kind in a queue whose time lies from `from` on and by `until`.
@@ -41,7 +43,7 @@ pub(crate) async fn page(
     let start_len = start.len();
     let at = store.snapshot()?;
     let mut scan = at.scan(Bound::Included(start), keys::after_prefix(&prefix)).await?;
-    let mut page = KeptPage { ids: Vec::new(), next: None };
+    let mut page = KeptPage { ids: Vec::new(), next: None, bad: Vec::new() };
     while let Some(Row { key, value, .. }) = scan.next().await? {
         let Some(time) = keys::time_after(&prefix, &key) else {
             tracing::error!(key = %String::from_utf8_lossy(&key), "a malformed key is skipped");
@@ -54,11 +56,11 @@ pub(crate) async fn page(
         let id = match kind {
             Kind::Dead | Kind::Expiring => text(&value),
             Kind::Entry => text(key.get(start_len..).unwrap_or_default()),
-            Kind::Done => record::decode_job(value).map(|job| job.id().as_ref().to_owned()),
+            Kind::Done => record::decode_job(value.clone()).map(|job| job.id().as_ref().to_owned()),
         };
         match id {
             Ok(id) => page.ids.push(id.into()),
-            Err(e) => tracing::error!(error = %undecodable(&key, e), "a job stays past its time"),
+            Err(reason) => page.bad.push(Bad { key, value, reason }),
         }
     }
     Ok(page)

@@ -23,6 +23,7 @@ pub(crate) const WAIT: u8 = b'W';
 pub(crate) const SIGNAL: u8 = b'G';
 pub(crate) const COUNTERS: u8 = b'N';
 pub(crate) const LOW: u8 = b'L';
+pub(crate) const ASIDE: u8 = b'V';
 pub(crate) const PAUSED: u8 = b'Q';
 pub(crate) const KV: u8 = b'K';
 pub(crate) const OBJECT: u8 = b'O';
@@ -191,6 +192,11 @@ pub(crate) fn signal(queue: &str, key: &str) -> Bytes {
 /// A queue's counters.
 pub(crate) fn counters(queue: &str) -> Bytes {
     in_queue(COUNTERS, queue).into()
+}
+
+/// A row that could not be decoded, by where it stood.
+pub(crate) fn aside(key: &[u8]) -> Bytes {
+    single(ASIDE, key)
 }
 
 /// Present while a queue is paused.

@@ -14,6 +14,7 @@ pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod objects;
 pub(crate) mod outside;
+pub(crate) mod quarantine;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod rows;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::lifecycle::history::Entry;
 use crate::lifecycle::job::{Job, Payload, State};
-use crate::record::{JobAttempt, JobProgress, JobRecord, JobStatus};
+use crate::record::{JobAttempt, JobProgress, JobRecord, JobStatus, Quarantined};
+use crate::store::keys;
+use crate::store::quarantine::{self, Aside};
 use crate::store::record::decode_headers;
 
 /// Shapes a job. A payload whose bytes are not at hand, as those in objects never are, shows empty.
@@ -73,6 +75,24 @@ pub(crate) fn attempt(entry: Entry) -> JobAttempt {
         recorded_at: entry.recorded_at,
         outcome: entry.outcome,
         error: entry.error.map(|error| error.as_ref().to_owned()),
+    }
+}
+
+/// Shapes a row that was put aside.
+pub(crate) fn quarantined(aside: Aside) -> Quarantined {
+    let known = quarantine::salvage(&aside.value);
+    let in_key = match aside.key.first() {
+        Some(&keys::SCHEDULED) => None,
+        _ => keys::queue_of(&aside.key).map(str::to_owned),
+    };
+    let (id, queue) = known.unzip();
+    Quarantined {
+        key: aside.key.to_vec(),
+        value: aside.value.to_vec(),
+        reason: aside.reason,
+        at: aside.at,
+        id,
+        queue: in_key.or(queue),
     }
 }
 

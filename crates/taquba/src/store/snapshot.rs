@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use slatedb::config::ScanOptions;
-use slatedb::{DbReader, DbSnapshot};
+use slatedb::{DbReader, DbSnapshot, IterationOrder};
 
 use super::scan::Scan;
 use crate::error::Result;
@@ -50,10 +50,28 @@ impl Snapshot {
 
     /// Rows from `from` to before `to` (`None`: to the end of all keys), reading ahead. All of one moment.
     pub(crate) async fn scan(&self, from: Bound<Vec<u8>>, to: Option<Vec<u8>>) -> Result<Scan> {
+        self.scan_with(from, to, &read_ahead()).await
+    }
+
+    /// The same rows, the last one first.
+    pub(crate) async fn scan_back(
+        &self,
+        from: Bound<Vec<u8>>,
+        to: Option<Vec<u8>>,
+    ) -> Result<Scan> {
+        self.scan_with(from, to, &read_ahead().with_order(IterationOrder::Descending)).await
+    }
+
+    async fn scan_with(
+        &self,
+        from: Bound<Vec<u8>>,
+        to: Option<Vec<u8>>,
+        options: &ScanOptions,
+    ) -> Result<Scan> {
         let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
         Ok(Scan::new(match &self.inner {
-            Inner::Owner(snapshot) => snapshot.scan_with_options(range, &read_ahead()).await?,
-            Inner::Reader(reader) => reader.scan_with_options(range, &read_ahead()).await?,
+            Inner::Owner(snapshot) => snapshot.scan_with_options(range, options).await?,
+            Inner::Reader(reader) => reader.scan_with_options(range, options).await?,
         }))
     }
 }

@@ -80,3 +80,53 @@ async fn zero_attempts_are_refused() {
     let refused = queue.enqueue_with("q", Vec::new(), none).await.unwrap_err();
     assert!(refused.to_string().contains("must be at least 1"), "{refused}");
 }
+
+#[tokio::test]
+async fn rows_can_be_read_from_the_end() {
+    let queue = Queue::open(Arc::new(InMemory::new()), "store").await.unwrap();
+    for key in ["a/1", "a/2", "a/3", "a/4", "b/1"] {
+        queue.kv_put(key.as_bytes(), b"v").await.unwrap();
+    }
+    let view = queue.view();
+    let text = |page: &taquba::KvPage| -> Vec<String> {
+        let keys = page.entries.iter().map(|(key, _)| key.clone());
+        keys.map(|key| String::from_utf8(key).unwrap()).collect()
+    };
+    let page = view.kv_scan_back(b"a/", .., 3).await.unwrap();
+    assert_eq!((text(&page), page.more), (vec!["a/4".into(), "a/3".into(), "a/2".into()], true));
+    let page = view.kv_scan_back(b"a/", ..b"a/2", 3).await.unwrap();
+    assert_eq!((text(&page), page.more), (vec!["a/1".to_owned()], false));
+    let none = view.kv_scan_back(b"a/", b"a/3".as_slice()..b"a/1".as_slice(), 3).await.unwrap();
+    assert_eq!(none, taquba::KvPage::default());
+}
+
+/// Tables of level 0 pile up where this process is told not to compact, and only there.
+#[tokio::test]
+async fn who_is_told_not_to_compact_does_not() {
+    for compacts in [true, false] {
+        let bytes = Arc::new(InMemory::new());
+        let knobs = taquba::Knobs { memtable_bytes: Some(1_000), ..taquba::Knobs::default() };
+        let options = taquba::OpenOptions { knobs, ..taquba::OpenOptions::default() }
+            .in_process_compactor(compacts);
+        let queue = Queue::open_with_options(bytes.clone(), "store", options).await.unwrap();
+        let tables = async || {
+            let admin = slatedb::admin::Admin::builder("store", bytes.clone()).build();
+            admin.read_manifest(None).await.unwrap().unwrap().l0().len()
+        };
+        let (mut most, mut calm) = (0, false);
+        for n in 0..2_000 {
+            if n < 60 {
+                queue.enqueue("q", vec![b'p'; 500]).await.unwrap();
+            }
+            let now = tables().await;
+            most = most.max(now);
+            calm = n >= 60 && now <= 1;
+            if calm || (!compacts && most >= 20) {
+                break;
+            }
+            taquba::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(calm, compacts, "{most} tables at most");
+        assert!(compacts || most >= 20, "{most} tables");
+    }
+}
