@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::{Clock, SystemClock};
+use crate::inbox::{InboxOptions, OptionsWire};
 use crate::limits::PRIORITY_NORMAL;
 use crate::object_store::ObjectStore;
 use crate::retry::RetryPolicy;
@@ -153,6 +156,8 @@ pub struct OpenOptions {
     /// How often the gauges of pending jobs, claimed jobs and the age of the oldest pending job are set, with the feature
     /// `metrics`; `None` (default): never. Makes no request.
     pub metrics_sample_interval: Option<Duration>,
+    /// Where other processes leave requests as plain objects. Default `None`: nowhere.
+    pub inbox: Option<InboxOptions>,
     /// See [`Knobs`].
     #[doc(hidden)]
     pub knobs: Knobs,
@@ -223,6 +228,7 @@ impl Default for OpenOptions {
             in_process_compactor: true,
             in_process_garbage_collector: true,
             metrics_sample_interval: None,
+            inbox: None,
             knobs: Knobs::default(),
         }
     }
@@ -270,6 +276,8 @@ impl OpenOptions {
         liveness_heartbeat: Option<Duration>,
         /// Sets [`takeover`](Self::takeover).
         takeover: Takeover,
+        /// Sets [`inbox`](Self::inbox).
+        inbox: Option<InboxOptions>,
     }
 
     /// Sets [`payload_path`](Self::payload_path).
@@ -288,7 +296,10 @@ impl OpenOptions {
 }
 
 /// How one job is enqueued. Unset fields fall back to the queue's configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// As JSON, MessagePack and the like (`serde`) it is a map of what is set, with times in milliseconds (since the Unix epoch).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "OptionsWire", from = "OptionsWire")]
 pub struct EnqueueOptions {
     /// Claims allowed before dead-lettering; at least 1.
     pub max_attempts: Option<u32>,

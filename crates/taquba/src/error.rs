@@ -66,6 +66,17 @@ pub enum Error {
     /// An object of the payload store could not be read or written.
     #[error("payload store: {0}")]
     PayloadStore(#[from] object_store::Error),
+    /// An object of the inbox could not be read, listed or written; retry, it may pass.
+    #[error("inbox store: {0}")]
+    InboxStore(#[source] object_store::Error),
+    /// The inbox would lie within the store, or the store within the inbox; give it a path of its own.
+    #[error("inbox path {path:?} overlaps the queue path {queue_path:?}")]
+    InboxPathWithinQueue {
+        /// The inbox's path.
+        path: String,
+        /// The store's path.
+        queue_path: String,
+    },
     /// A stored record cannot be decoded; the text names the record.
     #[error("cannot decode a stored record: {0}")]
     Deserialization(String),
@@ -126,8 +137,8 @@ pub enum Error {
         /// The cap in bytes.
         max: usize,
     },
-    /// A caller-supplied job id is not of the legal form.
-    #[error("job id {:?} {reason}", text::clip(id, text::NAME))]
+    /// A caller-supplied id, of a job or of an inbox entry, is not of the legal form.
+    #[error("id {:?} {reason}", text::clip(id, text::NAME))]
     InvalidId {
         /// The id.
         id: String,
@@ -258,6 +269,7 @@ impl Error {
             Self::NotConfirmed { .. }
             | Self::StoreUnreachable { .. }
             | Self::PayloadStore(_)
+            | Self::InboxStore(_)
             | Self::StoreNotInitialized { .. } => false,
             _ => true,
         }

@@ -18,6 +18,7 @@ mod env;
 mod error;
 mod expiry;
 mod filter;
+mod inbox;
 mod lifecycle;
 mod limits;
 mod liveness;
@@ -46,12 +47,19 @@ pub use effects::{EnqueueRequest, SettlementEffects};
 pub use error::{CloseReason, Error, Result};
 pub use expiry::{Expired, ExpiryIndex};
 pub use filter::{BulkAction, BulkReport, JobFilter};
+pub use inbox::{
+    CancelEntry, DEFAULT_INBOX_INTERVAL, DEFAULT_INBOX_RECORD_RETENTION,
+    DEFAULT_INBOX_TOUCH_POLL_INTERVAL, EnqueueEntry, EntryKind, EntryRead, InboxEntry,
+    InboxOptions, InboxOutcome, InboxRecord, PendingEntry, Rejection, SignalEntry,
+    default_inbox_path,
+};
 pub use limits::{
-    MAX_KV_VALUE_SIZE, MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
+    INBOX_UNREADABLE_AFTER, MAX_INBOX_ENTRY_SIZE, MAX_INBOX_ID_LEN, MAX_KV_VALUE_SIZE,
+    MAX_QUEUE_NAME_LEN, PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL,
 };
 pub use liveness::{StoreActivity, WriterHeartbeat};
 pub use name::QueueName;
-pub use queue::{Claim, ClaimOutcome, KvPage, KvRange, LeaseHandle, Queue, QueueView};
+pub use queue::{Claim, ClaimOutcome, InboxSender, KvPage, KvRange, LeaseHandle, Queue, QueueView};
 pub use reader::{QueueReader, ReaderMode, ReaderOptions};
 pub use record::{
     AttemptOutcome, CancelOutcome, EnqueueResult, JobAttempt, JobPage, JobProgress, JobRecord,

@@ -1,6 +1,7 @@
 //! Every size that a caller can meet, in one place, with the checks that refuse what is larger. Floors: none.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::object_store::path::Path;
@@ -15,6 +16,13 @@ pub const PRIORITY_LOW: u32 = 10_000;
 pub const MAX_KV_VALUE_SIZE: usize = 262_144;
 /// Longest queue name, in bytes.
 pub const MAX_QUEUE_NAME_LEN: usize = 255;
+/// Largest inbox entry, in bytes (16 MiB), the job's payload and options in it.
+pub const MAX_INBOX_ENTRY_SIZE: usize = 16 * 1_024 * 1_024;
+/// Longest id of an inbox entry, in bytes.
+pub const MAX_INBOX_ID_LEN: usize = 64;
+/// How long an inbox entry that is listed and cannot be read is tried again before it is rejected (1 h), counted from the
+/// owner's first try.
+pub const INBOX_UNREADABLE_AFTER: Duration = Duration::from_secs(3_600);
 /// Longest caller-supplied job id, in bytes.
 pub(crate) const MAX_JOB_ID_LEN: usize = 128;
 /// Longest dedup key, in bytes (1 KiB).
@@ -56,16 +64,31 @@ pub(crate) fn check(what: &'static str, size: usize, max: usize) -> Result<()> {
 
 /// Refuses an id that is not 1..=128 bytes of `[A-Za-z0-9_-]`.
 pub(crate) fn check_job_id(id: &str) -> Result<()> {
+    check_id(id, MAX_JOB_ID_LEN, "must be at most 128 bytes")
+}
+
+/// Refuses an id that is not 1..=64 bytes of `[A-Za-z0-9_-]`.
+pub(crate) fn check_inbox_id(id: &str) -> Result<()> {
+    check_id(id, MAX_INBOX_ID_LEN, "must be at most 64 bytes")
+}
+
+fn check_id(id: &str, max: usize, too_long: &'static str) -> Result<()> {
     let reason = if id.is_empty() {
         "must not be empty"
-    } else if id.len() > MAX_JOB_ID_LEN {
-        "must be at most 128 bytes"
+    } else if id.len() > max {
+        too_long
     } else if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
         "may hold only A-Z, a-z, 0-9, '_' and '-'"
     } else {
         return Ok(());
     };
     Err(Error::InvalidId { id: id.to_owned(), reason })
+}
+
+/// Refuses a signal whose key or payload is past its cap.
+pub(crate) fn check_signal(key: &str, payload: usize) -> Result<()> {
+    check("signal key bytes", key.len(), MAX_SIGNAL_KEY_LEN)?;
+    check("signal payload bytes", payload, MAX_EFFECTS_SIZE)
 }
 
 /// Refuses headers past their caps.

@@ -81,6 +81,10 @@ impl Engine {
                 let changed = self.each(&ids, action, &filter, found, round);
                 answer(reply, Ok(changed))
             }
+            Op::Inbox { queue, arrivals, reply } => {
+                let done = self.take_in(&queue, arrivals, found, round);
+                answer(reply, Ok(done))
+            }
             Op::Sweep(sweep) => return self.end_due(sweep, found, round),
             Op::Release { claim } => {
                 self.release(claim, found, round);
@@ -112,6 +116,7 @@ impl Engine {
             Op::Watch { reply, .. } => answer(reply, Err(error)),
             Op::Aside { reply, .. } => answer(reply, Err(error)),
             Op::Each { reply, .. } => answer(reply, Err(error)),
+            Op::Inbox { reply, .. } => answer(reply, Err(error)),
             Op::Sweep(sweep) => return self.sweep_failed(sweep.shelf, &error),
             Op::Release { claim } => {
                 // Without the fact it gives its dedup key up, which harms nobody.
@@ -122,7 +127,7 @@ impl Engine {
         round.durable.push(answer);
     }
 
-    fn enqueue(
+    pub(crate) fn enqueue(
         &mut self,
         lead: bool,
         what: Prepared,
@@ -203,7 +208,7 @@ impl Engine {
         }
     }
 
-    fn cancel(
+    pub(crate) fn cancel(
         &mut self,
         id: &JobId,
         effects: Prepared,
@@ -219,7 +224,11 @@ impl Engine {
             return Ok((CancelOutcome::Requested, Vec::new()));
         }
         // What it held is free for the effects.
-        let plan = self.plan(effects, &found.without(id), false, round)?;
+        let freed = match effects.jobs.is_empty() {
+            true => Cow::Borrowed(found),
+            false => Cow::Owned(found.without(id)),
+        };
+        let plan = self.plan(effects, &freed, false, round)?;
         self.apply(change, Ready::WhenDurable, round);
         Ok((CancelOutcome::Removed, self.commit(plan, round)))
     }

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::request::{Op, Prepared};
+use super::retention::Sweep;
 use crate::decide::{IdInValue, SignalFacts};
 use crate::error::Result;
 use crate::filter::BulkAction;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId};
+use crate::lifecycle::term::Kind;
 use crate::name::QueueName;
 use crate::state::reserve::Key;
 use crate::store::db::Store;
+use crate::store::inbox::Kept;
 use crate::store::quarantine::{self, Aside};
 use crate::store::snapshot::Snapshot;
 use crate::store::wire::Malformed;
-use crate::store::{find, keys, record};
+use crate::store::{find, inbox, keys, record};
 
 /// One read.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub(crate) enum Read {
     JobInKv(Vec<u8>, IdInValue),
     Kv(Vec<u8>),
     Signal(QueueName, Arc<str>),
+    /// What is remembered of an inbox entry.
+    Entry(QueueName, Arc<str>),
 }
 
 impl Read {
@@ -43,6 +48,7 @@ impl Read {
             Self::JobInKv(key, _) | Self::Kv(key) => Key::kv(key),
             Self::Aside(key) => Key::aside(key),
             Self::Signal(queue, key) => Key::signal(queue, key),
+            Self::Entry(queue, id) => Key::entry(queue, id),
         }
     }
 }
@@ -59,6 +65,8 @@ pub(crate) struct Found {
     pub(crate) waiters: HashMap<(QueueName, Arc<str>), Arc<Job>>,
     /// A row that was put aside, and the job that it is if it can be decoded now.
     pub(crate) aside: Option<Box<(Aside, std::result::Result<Job, Malformed>)>>,
+    /// What is remembered of inbox entries.
+    pub(crate) entries: HashMap<(QueueName, Arc<str>), Kept>,
     /// Keys that the facts turned out to depend on.
     pub(crate) also: Vec<Key>,
 }
@@ -67,15 +75,20 @@ impl Found {
     /// The facts once a waiting job is gone: its id, its dedup key and its signal key are free.
     pub(crate) fn without(&self, id: &JobId) -> Self {
         let mut rest = self.clone();
-        rest.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
-        for holder in rest.dedup.values_mut() {
+        rest.forget(id);
+        rest
+    }
+
+    /// The same, in place.
+    pub(super) fn forget(&mut self, id: &JobId) {
+        self.jobs.entry(Arc::clone(id)).and_modify(|job| *job = None);
+        for holder in self.dedup.values_mut() {
             holder.take_if(|holder| holder == id);
         }
-        for facts in rest.signals.values_mut() {
+        for facts in self.signals.values_mut() {
             facts.waiter.take_if(|waiter| *waiter == **id);
         }
-        rest.waiters.retain(|_, job| job.id() != id);
-        rest
+        self.waiters.retain(|_, job| job.id() != id);
     }
 }
 
@@ -112,6 +125,12 @@ impl Op {
                 ids.iter().cloned().map(Read::Job).collect()
             }
             Self::Each { ids, .. } => ids.iter().cloned().map(Read::Record).collect(),
+            Self::Inbox { queue, arrivals, .. } => {
+                arrivals.iter().flat_map(|arrival| arrival.reads(queue)).collect()
+            }
+            Self::Sweep(Sweep { shelf: (queue, Kind::Entry), ids, .. }) => {
+                ids.iter().map(|id| Read::Entry(queue.clone(), Arc::clone(id))).collect()
+            }
             Self::Sweep(sweep) => sweep.ids.iter().cloned().map(Read::Record).collect(),
             Self::Release { claim } => release(*claim).into_iter().collect(),
         }
@@ -132,6 +151,7 @@ impl Op {
             Self::Decide { claim, .. } => {
                 touched.extend(claim.and_then(job_of).map(|id| Key::job(&id)));
             }
+            Self::Inbox { queue, .. } => touched.push(Key::inbox(queue)),
             Self::Release { claim } => touched.extend(job_of(*claim).map(|id| Key::job(&id))),
             _ => {}
         }
@@ -148,7 +168,7 @@ fn caller_key(stored: &Bytes) -> Vec<u8> {
     stored.get(1..).unwrap_or_default().to_vec()
 }
 
-fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
+pub(super) fn job_reads(jobs: &[NewJob]) -> Vec<Read> {
     let mut reads = Vec::new();
     for job in jobs {
         if let Some(key) = &job.dedup {
@@ -233,6 +253,11 @@ async fn load_one(at: &Snapshot, read: &Read, found: &mut Found) -> Result<()> {
             }
             found.kv.insert(key.clone(), value);
         }
+        Read::Entry(queue, id) => {
+            if let Some(kept) = load_entry(at, queue, id).await? {
+                found.entries.insert((queue.clone(), Arc::clone(id)), kept);
+            }
+        }
         Read::Signal(queue, key) => {
             let waiter = at.get(&keys::wait(queue, key)).await?.and_then(|id| job_id(&id));
             let at_key = (queue.clone(), Arc::clone(key));
@@ -258,6 +283,19 @@ async fn dedup_holder(at: &Snapshot, queue: &QueueName, key: &str) -> Result<Opt
     };
     let there = at.get(&keys::index(&id)).await?.is_some();
     Ok(there.then_some(id))
+}
+
+/// What is remembered of an inbox entry. A row that cannot be decoded says that the entry came before: that holds, and
+/// none of the others waits for it.
+async fn load_entry(at: &Snapshot, queue: &str, id: &str) -> Result<Option<Kept>> {
+    let row = keys::entry(queue, id);
+    let value = at.get(&row).await?;
+    Ok(value.map(|value| {
+        inbox::decode(value).unwrap_or_else(|e| {
+            tracing::error!(error = %find::undecodable(&row, e), "it is left in place");
+            Kept::unreadable()
+        })
+    }))
 }
 
 fn job_id(value: &[u8]) -> Option<JobId> {

@@ -15,6 +15,7 @@ mod decide;
 mod flush;
 mod found;
 mod heartbeat;
+pub(crate) mod inbox;
 mod moves;
 mod offload;
 mod open;
@@ -100,6 +101,8 @@ pub(crate) struct Engine {
     timers: Timers,
     claims: Claims,
     retention: Retention,
+    /// How long inbox entries are remembered; `None` until a look at the whole inbox has shown which are still there.
+    entries_kept_ms: Option<u64>,
     /// Claims without a row, each with when it must get one.
     held_back: VecDeque<(Instant, ClaimNo)>,
     deferred_max: Duration,

@@ -384,6 +384,7 @@ impl Engine {
             after_crash: found.unclean,
             claims: Default::default(),
             retention: Default::default(),
+            entries_kept_ms: None,
             held_back: Default::default(),
             reported: Default::default(),
             deferred_max: options.deferred_flush_max,

@@ -84,6 +84,8 @@ impl Configs {
             Kind::Dead => config.dead_retention.map(millis),
             // What waits is over at the very time.
             Kind::Expiring => Some(0),
+            // Said when a look at the whole inbox has shown what is still there.
+            Kind::Entry => None,
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::bin::Doomed;
 use super::found::Found;
+use super::inbox::Arrival;
 use super::offload::Upload;
 use super::refill::Page;
 use super::retention::Sweep;
@@ -14,6 +15,7 @@ use crate::decide::{DecideFn, Reads, Verdict};
 use crate::error::{CloseReason, Error, Result};
 use crate::expiry::ExpiryIndex;
 use crate::filter::{BulkAction, JobFilter};
+use crate::inbox::InboxRecord;
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Job, JobId, Object};
 use crate::name::QueueName;
@@ -145,6 +147,12 @@ pub(crate) enum Op {
         filter: JobFilter,
         reply: Reply<u64>,
     },
+    /// Apply entries of a queue's inbox, in their order; what became of each.
+    Inbox {
+        queue: QueueName,
+        arrivals: Vec<Arrival>,
+        reply: Reply<Vec<InboxRecord>>,
+    },
     /// Forget kept jobs whose time is over.
     Sweep(Sweep),
     /// A claim that nobody took over and that must look whether its dedup key is still free.
@@ -255,7 +263,7 @@ pub(crate) enum Request {
     /// A watcher was dropped.
     ForgetWatch(JobId, u64),
     /// The facts of a parked command.
-    Loaded(Ticket, Result<Found>),
+    Loaded(Ticket, Box<Result<Found>>),
     /// A page of ready jobs of one band.
     ReadyPage(QueueName, u32, Result<Page<u64>>),
     /// A page of kept jobs that ended by some time.
@@ -268,6 +276,8 @@ pub(crate) enum Request {
     AwaitJobs(QueueName, oneshot::Sender<()>),
     /// Tell about jobs of this queue that the engine itself dead-letters.
     Deaths(QueueName, mpsc::UnboundedSender<String>),
+    /// How long inbox entries are remembered, in milliseconds: the whole inbox has been looked at.
+    KeepEntries(u64),
     /// The store failed for good.
     Lost(CloseReason),
     /// Answer when everything written until now is durable.

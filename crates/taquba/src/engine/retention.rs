@@ -1,4 +1,4 @@
-//! Jobs whose time is over: kept ones are forgotten, waiting ones that expired are dead. A look at the oldest rows outside
+//! Jobs whose time is over: kept ones are forgotten, waiting ones that expired are dead (inbox entries, see `inbox`). A look at the oldest rows outside
 //! the loop, a page at a time, then one command that holds the jobs' keys and reads them again: what was brought back or
 //! claimed meanwhile is left alone.
 
@@ -73,6 +73,9 @@ impl Engine {
 
     /// Ends what is due of what was found.
     pub(crate) fn end_due(&mut self, sweep: Sweep, found: &Found, round: &mut Round) {
+        if sweep.shelf.1 == Kind::Entry {
+            return self.forget_entries(sweep, found, round);
+        }
         for id in &sweep.ids {
             let job = self.found_job(id, found);
             let due = job.filter(|job| {
@@ -86,6 +89,7 @@ impl Engine {
                         }
                     }
                     Kind::Expiring => self.expire_waiting(&job, round),
+                    Kind::Entry => {}
                 }
             }
         }

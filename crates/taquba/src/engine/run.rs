@@ -168,7 +168,7 @@ impl Engine {
                     }
                 }
             }
-            Request::Loaded(ticket, found) => self.loaded(ticket, found, round),
+            Request::Loaded(ticket, found) => self.loaded(ticket, *found, round),
             Request::ReadyPage(queue, priority, page) => {
                 self.ready_page(queue, priority, page, round);
             }
@@ -186,6 +186,7 @@ impl Engine {
             Request::Deaths(queue, listener) => {
                 self.deaths.entry(queue).or_default().push(listener);
             }
+            Request::KeepEntries(keep_ms) => self.keep_entries(keep_ms),
             Request::Barrier(reply) => round.durable.push(answer(reply, Ok(()))),
             Request::Sample => self.sample(round.stamp.now_ms),
             Request::Tick(reply) => self.ticks.push(reply),
@@ -308,7 +309,7 @@ impl Engine {
             tokio::spawn(async move {
                 let found = found::load(&store, &reads).await;
                 // If the engine is gone, nobody needs the facts.
-                drop(mailbox.send(Request::Loaded(ticket, found)));
+                drop(mailbox.send(Request::Loaded(ticket, Box::new(found))));
             });
         }
     }

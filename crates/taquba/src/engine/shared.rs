@@ -164,15 +164,16 @@ impl Shared {
         bytes: usize,
         op: impl FnOnce(Reply<T>) -> Op,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        let sent = async {
-            self.check_open()?;
-            let room = self.room(lane, bytes).await?;
-            let command = Command { op: op(reply), room: Some(room) };
-            self.post(Request::Command(Box::new(command)))?;
+        self.in_time(async {
+            let answer = self.send(lane, bytes, op).await?;
             self.answer(answer).await
-        };
-        self.confirmed_within(self.call_timeout, sent).await
+        })
+        .await
+    }
+
+    /// Waits for what a call does, at most the call timeout.
+    pub(crate) async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.confirmed_within(self.call_timeout, call).await
     }
 
     /// What `call` answers within `limit`; past it, that it is not confirmed, and what the store last said meanwhile.
@@ -197,11 +198,23 @@ impl Shared {
         bytes: usize,
         op: impl FnOnce(Reply<T>) -> Op,
     ) -> Result<T> {
+        let answer = self.send(Lane::Settle, bytes, op).await?;
+        self.answer(answer).await
+    }
+
+    /// Sends a command when there is room, and answers where its answer will come: for those whose commands must be
+    /// accepted in the order that they are sent in.
+    pub(crate) async fn send<T>(
+        &self,
+        lane: Lane,
+        bytes: usize,
+        op: impl FnOnce(Reply<T>) -> Op,
+    ) -> Result<oneshot::Receiver<Result<T>>> {
         let (reply, answer) = oneshot::channel();
         self.check_open()?;
-        let room = self.room(Lane::Settle, bytes).await?;
+        let room = self.room(lane, bytes).await?;
         self.post(Request::Command(Box::new(Command { op: op(reply), room: Some(room) })))?;
-        self.answer(answer).await
+        Ok(answer)
     }
 
     /// Waits for an answer. The loop drops its replies when it ends.

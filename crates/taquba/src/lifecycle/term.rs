@@ -1,8 +1,8 @@
-//! Times that run out: of jobs kept after their end, and of waiting ones that expire.
+//! Times that run out: of jobs kept after their end, of waiting ones that expire, of what is remembered of inbox entries.
 
 use super::job::{Job, State};
 
-/// What jobs whose time runs out are.
+/// What those are whose time runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Completed, since then.
@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     Dead,
     /// Waiting, until then.
     Expiring,
+    /// No job but an inbox entry, applied or rejected since then.
+    Entry,
 }
 
 /// From when a job's time runs, and as what.

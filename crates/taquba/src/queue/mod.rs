@@ -5,6 +5,7 @@ mod claim;
 mod decide;
 mod enqueue;
 mod expire;
+mod inbox;
 mod kv;
 mod kv_range;
 mod lease;
@@ -28,9 +29,12 @@ use crate::object_store::ObjectStore;
 use crate::state::ids;
 
 pub use claim::{Claim, ClaimOutcome};
+pub use inbox::InboxSender;
 pub use kv_range::{KvPage, KvRange};
 pub use lease::LeaseHandle;
 pub use view::QueueView;
+
+use inbox::{Inbox, Plan};
 
 /// Longest time that [`Queue::close`] takes (10 s); past it the store is left as a crash would leave it, which is safe.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
@@ -60,6 +64,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 pub struct Queue {
     shared: Arc<Shared>,
     view: QueueView,
+    inbox: Option<Inbox>,
 }
 
 impl Queue {
@@ -82,11 +87,13 @@ impl Queue {
     }
 
     /// Opens the store at `path`; with [`Takeover::WhenSilent`](crate::Takeover::WhenSilent) it returns when it is this
-    /// process's turn.
+    /// process's turn. With an [`inbox`](crate::OpenOptions::inbox), what waits there is applied before it returns, unless
+    /// the inbox cannot be reached.
     ///
     /// # Errors
-    /// As [`open`](Self::open); also [`Error::InvalidQueueName`], [`Error::InvalidQueueOption`] and [`Error::InvalidOption`] for what is wrong in
-    /// `options`, [`Error::StoreNotInitialized`] when it may not create a store and there is none, and
+    /// As [`open`](Self::open); also [`Error::InvalidQueueName`], [`Error::InvalidQueueOption`] and
+    /// [`Error::InvalidOption`] for what is wrong in `options`, [`Error::InboxPathWithinQueue`],
+    /// [`Error::StoreNotInitialized`] when it may not create a store and there is none, and
     /// [`Error::Closed`] with [`CloseReason::Fenced`] when another process took the store over while this one was
     /// opening it at once.
     ///
@@ -100,10 +107,16 @@ impl Queue {
         path: &str,
         options: OpenOptions,
     ) -> Result<Self> {
+        let plan = Plan::of(path, &object_store, &options)?;
         // Boxed: its future is large, and callers should not have to carry it.
         let shared = Box::pin(engine::open(object_store, path, options)).await?;
         let view = QueueView::live(Arc::clone(&shared));
-        Ok(Self { shared, view })
+        // From here on a drop of the handle stops the engine.
+        let mut queue = Self { shared, view, inbox: None };
+        if let Some(plan) = plan {
+            queue.inbox = Some(plan.start(&queue.shared).await?);
+        }
+        Ok(queue)
     }
 
     /// Closes the store: takes in nothing more, makes everything accepted durable, answers every waiting call, and

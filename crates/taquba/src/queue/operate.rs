@@ -128,8 +128,7 @@ impl Queue {
         key: &str,
         payload: Vec<u8>,
     ) -> Result<SignalDelivery> {
-        limits::check("signal key bytes", key.len(), limits::MAX_SIGNAL_KEY_LEN)?;
-        limits::check("signal payload bytes", payload.len(), limits::MAX_EFFECTS_SIZE)?;
+        limits::check_signal(key, payload.len())?;
         let (queue, key) = (QueueName::new(queue)?, Arc::from(key));
         let bytes = payload.len();
         let op = |reply| Op::Signal { queue, key, payload: payload.into(), reply };

@@ -11,6 +11,7 @@ use super::kv_range::{self, KvPage, KvRange};
 use super::source::Source;
 use crate::engine::Shared;
 use crate::error::Result;
+use crate::inbox::InboxRecord;
 use crate::lifecycle::job::Job;
 use crate::liveness::WriterHeartbeat;
 use crate::name::QueueName;
@@ -19,7 +20,7 @@ use crate::store::objects::{Objects, Unreadable};
 use crate::store::reader::Reader;
 use crate::store::record;
 use crate::store::scan::Row;
-use crate::store::{beat, find, keys, quarantine, shape};
+use crate::store::{beat, find, inbox, keys, quarantine, shape};
 
 /// Reads of a store. Each call sees one moment; pages of a listing do not share theirs.
 ///
@@ -236,6 +237,17 @@ impl QueueView {
         let value = self.source.get(keys::HEARTBEAT).await?;
         let beat = value.map(beat::decode).transpose();
         beat.map_err(|e| find::undecodable(keys::HEARTBEAT, e))
+    }
+
+    /// Returns what became of an inbox entry of a queue; `None` when none of this id came, or it was longer ago than
+    /// [`InboxOptions::record_retention`](crate::InboxOptions::record_retention). One read.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats); [`Error::Deserialization`](crate::Error::Deserialization) for a damaged record.
+    pub async fn inbox_record(&self, queue: &str, id: &str) -> Result<Option<InboxRecord>> {
+        let key = keys::entry(&QueueName::new(queue)?, id);
+        let kept = self.source.get(&key).await?.map(inbox::decode).transpose();
+        Ok(kept.map_err(|e| find::undecodable(&key, e))?.map(|kept| kept.record))
     }
 
     /// Returns up to `limit` of a caller's rows whose keys start with `prefix` and lie in `range` (of full keys), in

@@ -37,6 +37,16 @@ impl Key {
         Self::of((4_u8, key))
     }
 
+    /// What is remembered of an inbox entry.
+    pub(crate) fn entry(queue: &str, id: &str) -> Self {
+        Self::of((6_u8, queue, id))
+    }
+
+    /// The line of a queue's inbox entries, so that they are decided in their order.
+    pub(crate) fn inbox(queue: &str) -> Self {
+        Self::of((5_u8, queue))
+    }
+
     /// A caller's KV row.
     pub(crate) fn kv(key: &[u8]) -> Self {
         Self::of((3_u8, key))

@@ -56,6 +56,16 @@ impl Retention {
         Some(kept)
     }
 
+    /// How long what lies on all shelves of a kind is kept, from now on.
+    pub(crate) fn keep(&mut self, kind: Kind, keep_ms: u64) {
+        let shelves: Vec<Shelf> = self.shelves.keys().filter(|s| s.1 == kind).cloned().collect();
+        for shelf in shelves {
+            if let Some(kept) = self.take(&shelf) {
+                self.put(shelf, Kept { keep_ms: Some(keep_ms), ..kept });
+            }
+        }
+    }
+
     /// A job came to a shelf.
     pub(crate) fn insert(&mut self, shelf: Shelf, at: u64, keep_ms: impl Fn() -> Option<u64>) {
         match self.shelves.get_mut(&shelf) {
@@ -151,6 +161,17 @@ mod tests {
         all.finish(shelf(Kind::Dead), Some(120));
         assert_eq!(all.take_moved(), [(shelf(Kind::Dead), Some(120))]);
         assert_eq!(all.next_due(), Some(170));
+    }
+
+    #[test]
+    fn what_is_not_due_until_further_notice_is_once_it_comes() {
+        let mut all = Retention::default();
+        all.restore(shelf(Kind::Entry), 100, None);
+        all.insert(shelf(Kind::Dead), 100, || None);
+        assert_eq!(all.begin(u64::MAX), None);
+        all.keep(Kind::Entry, 50);
+        assert_eq!(all.next_due(), Some(150));
+        assert_eq!(all.begin(150), Some((shelf(Kind::Entry), 100, 100)));
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Deadline {
         Self { inner, watch: Watch { limit, trouble, denial_is_final: false } }
     }
 
+    /// For a store beside that of a queue: what fails there is told, and stops no open.
+    pub(crate) fn aside(inner: Arc<dyn ObjectStore>, limit: Duration, path: &str) -> Self {
+        Self::new(inner, limit, Arc::new(Trouble::new(path)))
+    }
+
     /// The same for a reader.
     pub(crate) fn for_reader(
         inner: Arc<dyn ObjectStore>,

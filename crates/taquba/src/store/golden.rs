@@ -105,6 +105,9 @@ fn keys_have_these_bytes() {
         show(&keys::kept_low("mail", Kind::Done)),
         show(&keys::paused("mail")),
         show(&keys::aside(b"PX")),
+        show(&keys::entry("mail", "e-1")),
+        show(&keys::entry_by_time("mail", 300, "e-1")),
+        show(&keys::kept_low("mail", Kind::Entry)),
         show(&keys::kv(b"mine")),
         show(&keys::object(&object().object().unwrap().name)),
     ];
@@ -131,6 +134,9 @@ fn keys_have_these_bytes() {
             r"R\x04mailD",
             r"Q\x04mail",
             r"VPX",
+            r"E\x04maile-1",
+            r"T\x04mail\x00\x00\x00\x00\x00\x00\x01,e-1",
+            r"R\x04mailE",
             r"Kmine",
             r"O\x00\x00\x00\x00\x00\x05\x10~\x00\x00\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x01,\x00\x00\x00\x00\x00\x00\x00\x00\x00\t",
         ]

@@ -1,4 +1,5 @@
-//! Jobs by the time that they are kept since, or expire at, oldest first: completed ones as they lie, others by an index.
+//! Jobs by the time that they are kept since, or expire at, oldest first: completed ones as they lie, others by an index;
+//! and inbox entries by the time that they are remembered since.
 
 use std::ops::Bound;
 
@@ -7,6 +8,7 @@ use super::keys;
 use super::quarantine::Bad;
 use super::record;
 use super::scan::Row;
+use super::wire::Malformed;
 use crate::error::Result;
 use crate::lifecycle::job::JobId;
 use crate::lifecycle::term::Kind;
@@ -34,9 +36,11 @@ pub(crate) async fn page(
         Kind::Done => keys::DONE,
         Kind::Dead => keys::DEAD_BY_TIME,
         Kind::Expiring => keys::EXPIRING,
+        Kind::Entry => keys::ENTRY_BY_TIME,
     };
     let prefix = keys::in_queue(space, queue);
     let start = [&prefix[..], &from.to_be_bytes()].concat();
+    let start_len = start.len();
     let at = store.snapshot()?;
     let mut scan = at.scan(Bound::Included(start), keys::after_prefix(&prefix)).await?;
     let mut page = KeptPage { ids: Vec::new(), next: None, bad: Vec::new() };
@@ -50,9 +54,8 @@ pub(crate) async fn page(
             break;
         }
         let id = match kind {
-            Kind::Dead | Kind::Expiring => {
-                String::from_utf8(value.to_vec()).map_err(|_| "it is no job id")
-            }
+            Kind::Dead | Kind::Expiring => text(&value),
+            Kind::Entry => text(key.get(start_len..).unwrap_or_default()),
             Kind::Done => record::decode_job(value.clone()).map(|job| job.id().as_ref().to_owned()),
         };
         match id {
@@ -61,4 +64,8 @@ pub(crate) async fn page(
         }
     }
     Ok(page)
+}
+
+fn text(bytes: &[u8]) -> Result<String, Malformed> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| "it is no id")
 }

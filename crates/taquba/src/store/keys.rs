@@ -27,6 +27,8 @@ pub(crate) const ASIDE: u8 = b'V';
 pub(crate) const PAUSED: u8 = b'Q';
 pub(crate) const KV: u8 = b'K';
 pub(crate) const OBJECT: u8 = b'O';
+pub(crate) const ENTRY: u8 = b'E';
+pub(crate) const ENTRY_BY_TIME: u8 = b'T';
 
 /// The store's format stamp.
 pub(crate) const FORMAT: &[u8] = b"Mformat";
@@ -131,12 +133,25 @@ pub(crate) fn expiring(queue: &str, expire_at: u64, order: u64) -> Bytes {
     timed(EXPIRING, queue, expire_at, order)
 }
 
-/// No job of the queue and kind has an earlier time than the one in this row.
+/// What became of an inbox entry: queue, the entry's id.
+pub(crate) fn entry(queue: &str, id: &str) -> Bytes {
+    with(in_queue(ENTRY, queue), id.as_bytes())
+}
+
+/// The same by the time from which it is kept.
+pub(crate) fn entry_by_time(queue: &str, since: u64, id: &str) -> Bytes {
+    let mut key = in_queue(ENTRY_BY_TIME, queue);
+    key.extend_from_slice(&since.to_be_bytes());
+    with(key, id.as_bytes())
+}
+
+/// No job (or inbox entry) of the queue and kind has an earlier time than the one in this row.
 pub(crate) fn kept_low(queue: &str, kind: Kind) -> Bytes {
     let letter = match kind {
         Kind::Done => DONE,
         Kind::Dead => DEAD,
         Kind::Expiring => EXPIRING,
+        Kind::Entry => ENTRY,
     };
     with(in_queue(KEPT_LOW, queue), &[letter])
 }
@@ -227,6 +242,7 @@ pub(crate) fn kept_low_kind(queue: &str, key: &[u8]) -> Option<Kind> {
         [DONE] => Some(Kind::Done),
         [DEAD] => Some(Kind::Dead),
         [EXPIRING] => Some(Kind::Expiring),
+        [ENTRY] => Some(Kind::Entry),
         _ => None,
     }
 }

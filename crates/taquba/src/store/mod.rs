@@ -9,6 +9,7 @@ pub(crate) mod deadline;
 pub(crate) mod find;
 pub(crate) mod format;
 pub(crate) mod history;
+pub(crate) mod inbox;
 pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod objects;

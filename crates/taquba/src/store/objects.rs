@@ -10,7 +10,6 @@ use futures_util::stream::BoxStream;
 
 use super::db::Location;
 use super::deadline::Deadline;
-use super::trouble::Trouble;
 use crate::error::{Error, Result};
 use crate::lifecycle::job::{Object, ObjectName};
 use crate::object_store::path::Path;
@@ -18,6 +17,16 @@ use crate::object_store::{self, ObjectStore, ObjectStoreExt, PutPayload};
 
 /// The folders that a queue store itself keeps under its path.
 const STORE_FOLDERS: [&str; 5] = ["wal", "manifest", "compacted", "compactions", "gc"];
+
+/// Whether a queue store and a folder of other objects would lie in each other.
+pub(crate) fn overlap(queue: &Path, folder: &Path) -> bool {
+    if queue.is_root() {
+        // Everything lies in the root: only the folders that the store itself uses are taken.
+        let first = folder.parts().next();
+        return first.is_none_or(|first| STORE_FOLDERS.contains(&first.as_ref()));
+    }
+    folder.prefix_matches(queue) || queue.prefix_matches(folder)
+}
 
 /// Why a payload could not be had.
 #[derive(Debug)]
@@ -53,11 +62,7 @@ impl Objects {
         request_timeout: Duration,
     ) -> Result<Self> {
         let inner = match store {
-            Some(store) => Arc::new(Deadline::new(
-                store,
-                request_timeout,
-                Arc::new(Trouble::new(&location.path)),
-            )),
+            Some(store) => Arc::new(Deadline::aside(store, request_timeout, &location.path)),
             None => Arc::clone(&location.main),
         };
         Self::new(inner, &location.path, path).ok_or(Error::InvalidOption {
@@ -78,14 +83,7 @@ impl Objects {
             Some(chosen) => Path::from(chosen),
             None => Path::from(format!("{}-payloads", path.trim_end_matches('/'))),
         };
-        let overlap = if queue.is_root() {
-            // Everything lies in the root: only the folders that the store itself uses are taken.
-            let first = root.parts().next();
-            first.is_none_or(|first| STORE_FOLDERS.contains(&first.as_ref()))
-        } else {
-            root.prefix_matches(&queue) || queue.prefix_matches(&root)
-        };
-        (!overlap).then_some(Self { inner, root })
+        (!overlap(&queue, &root)).then_some(Self { inner, root })
     }
 
     fn path(&self, name: &ObjectName) -> Path {

@@ -25,6 +25,7 @@ mod hazards;
 mod history;
 mod host_behind;
 mod idle;
+mod inbox;
 mod kill_at_every_call;
 mod low_marks;
 mod model;

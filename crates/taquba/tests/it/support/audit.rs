@@ -285,6 +285,7 @@ pub(crate) async fn audit(store: &InMemory, path: &str, closed: Option<bool>) ->
         show(others.iter()),
         "payload, object, history, dedup, wait, dead-by-time and expiring rows"
     );
+    check_entries(&rows);
     for main in &claimed {
         assert!(rows.contains_key(main), "a claim on a job that is gone");
     }
@@ -320,6 +321,23 @@ fn claimed_main(value: &[u8]) -> Vec<u8> {
         let (_percent, _at, _note) = (d.byte(), d.number(), d.bytes());
     }
     d.0.to_vec()
+}
+
+/// What is remembered of an inbox entry has its row by time, no other row of that kind is there, and no mark of a queue
+/// lies above one.
+fn check_entries(rows: &Rows) {
+    let mut by_time = BTreeSet::new();
+    for (key, value) in rows.iter().filter(|(key, _)| key[0] == b'E') {
+        let (queue, id) = key[2..].split_at(usize::from(key[1]));
+        let mut d = Decoder(value);
+        assert_eq!(d.byte(), 1, "version");
+        let since = d.number().to_be_bytes();
+        by_time.insert(in_queue(b'T', queue, &[&since[..], id].concat()));
+        let mark = rows.get(&in_queue(b'R', queue, b"E")).expect("a mark of entries");
+        assert!(mark.as_slice() <= since.as_slice(), "a mark above an entry");
+    }
+    let shown: BTreeSet<_> = rows.keys().filter(|key| key[0] == b'T').cloned().collect();
+    assert_eq!(show(shown.iter()), show(by_time.iter()), "the rows of entries by time");
 }
 
 /// No low-water mark lies above a live job.

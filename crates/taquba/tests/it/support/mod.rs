@@ -11,6 +11,7 @@ pub(crate) mod read_only;
 pub(crate) mod real;
 pub(crate) mod rng;
 pub(crate) mod shelf;
+pub(crate) mod toll;
 
 use std::time::Duration;
 
