@@ -61,7 +61,7 @@ impl MockClock {
 
     /// Moves time forward (saturating) and wakes every timer that waits on this clock.
     pub fn advance(&self, by: Duration) {
-        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        let by_ms = env::millis(by);
         let before = self
             .now
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by_ms)))

@@ -21,9 +21,17 @@ pub(crate) fn now() -> Instant {
 
 /// Returns the wall clock in milliseconds since the Unix epoch; 0 if the host's clock is set before it.
 pub(crate) fn wall_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    epoch_ms(SystemTime::now())
+}
+
+/// A wall time in milliseconds since the Unix epoch; 0 before it.
+pub(crate) fn epoch_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+/// A duration in milliseconds, saturating.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Sleeps for `duration` of monotonic time.
@@ -56,7 +64,7 @@ pub(crate) fn store_number() -> u64 {
 pub(crate) fn process_ms() -> u64 {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     let start = *START.get_or_init(std::time::Instant::now);
-    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    millis(start.elapsed())
 }
 
 /// Where work belongs that computes for seconds without a pause (compaction): one thread of this process, beside the

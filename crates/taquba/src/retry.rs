@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::env::millis;
+
 /// How long a failed job waits before its next attempt: of a queue
 /// ([`QueueConfig::retry`](crate::QueueConfig::retry)) or of one job
 /// ([`EnqueueOptions::retry`](crate::EnqueueOptions::retry)).
@@ -95,10 +97,6 @@ fn scatter(order: u64, attempt: u32) -> u64 {
     n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

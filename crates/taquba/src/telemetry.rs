@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use slatedb_common::metrics::MetricsRecorder;
 
-use crate::env::Instant;
-
 /// Jobs that came in.
 pub(crate) const ENQUEUED: &str = "taquba_jobs_enqueued_total";
 /// Claims that began.
@@ -48,15 +46,33 @@ pub(crate) fn count(name: &'static str, queue: &str) {
     let _ = (name, queue);
 }
 
-/// Something in a queue took from `start` until now.
-pub(crate) fn took(name: &'static str, queue: &str, start: Instant) {
+/// A call that is timed; dropped without its end, it is not. Without the feature it is nothing, not even a look at the
+/// clock.
+pub(crate) struct Timed {
     #[cfg(feature = "metrics")]
-    {
-        let seconds = crate::env::now().saturating_duration_since(start).as_secs_f64();
-        metrics::histogram!(name, "queue" => queue.to_owned()).record(seconds);
+    call: (&'static str, String, crate::env::Instant),
+}
+
+impl Timed {
+    /// The call begins.
+    pub(crate) fn start(name: &'static str, queue: &str) -> Self {
+        #[cfg(not(feature = "metrics"))]
+        let _ = (name, queue);
+        Self {
+            #[cfg(feature = "metrics")]
+            call: (name, queue.to_owned(), crate::env::now()),
+        }
     }
-    #[cfg(not(feature = "metrics"))]
-    let _ = (name, queue, start);
+
+    /// It has its answer.
+    pub(crate) fn end(self) {
+        #[cfg(feature = "metrics")]
+        {
+            let (name, queue, start) = self.call;
+            let seconds = crate::env::now().saturating_duration_since(start).as_secs_f64();
+            metrics::histogram!(name, "queue" => queue).record(seconds);
+        }
+    }
 }
 
 /// How much of something is in a queue now.

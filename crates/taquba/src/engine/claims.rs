@@ -101,7 +101,7 @@ impl Engine {
                     self.tell_death(&job, round);
                 }
                 // Its time is over, though nobody has looked yet.
-                Front::Job(job) if job.expires_at().is_some_and(|at| at <= round.stamp.now_ms) => {
+                Front::Job(job) if job.is_expired(round.stamp.now_ms) => {
                     self.expire_waiting(&job, round);
                 }
                 Front::Job(job) => {
@@ -156,7 +156,7 @@ impl Engine {
         if !job.is_waiting() || shape::lacks_payload(&job) {
             return ById::NotClaimable;
         }
-        if job.expires_at().is_some_and(|at| at <= round.stamp.now_ms) {
+        if job.is_expired(round.stamp.now_ms) {
             self.expire_waiting(&job, round);
             return ById::NotClaimable;
         }
@@ -205,8 +205,7 @@ impl Engine {
             let Some((_, claim)) = self.reported.pop_front() else { return };
             let Some(job) = self.claims.get(claim).cloned() else { continue };
             let Some(progress) = self.shared.leases.take_reported(claim) else { continue };
-            let held_back = job.hold().is_some_and(|hold| hold.slot.is_none());
-            let slot = held_back.then(|| self.claims.take_slot());
+            let slot = job.is_held_back().then(|| self.claims.take_slot());
             if let Some(change) = settle::progress(&job, progress, slot) {
                 self.apply(change, Ready::Now, round);
             }
@@ -215,8 +214,7 @@ impl Engine {
 
     /// Stores a claim if it is held back; whether it was.
     pub(crate) fn store_claim(&mut self, claim: ClaimNo, round: &mut Round) -> bool {
-        let held =
-            self.claims.get(claim).filter(|job| job.hold().is_some_and(|h| h.slot.is_none()));
+        let held = self.claims.get(claim).filter(|job| job.is_held_back());
         let Some(job) = held.cloned() else {
             return false;
         };

@@ -87,6 +87,6 @@ impl Engine {
             return None;
         }
         let left = heart.next.saturating_duration_since(env::now());
-        Some(super::prepare::millis(left) + u64::from(!left.is_zero()))
+        Some(crate::env::millis(left) + u64::from(!left.is_zero()))
     }
 }

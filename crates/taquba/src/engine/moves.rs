@@ -70,7 +70,7 @@ impl Engine {
     }
 
     fn leave(&mut self, before: &Arc<Job>, goes_on_held: bool) {
-        if before.hold().is_some_and(|hold| hold.slot.is_none()) {
+        if before.is_held_back() {
             self.queues.hold_no_more(before);
         }
         match &before.state {
@@ -121,8 +121,8 @@ impl Engine {
                 self.timers.window.insert(position, entry, cap);
                 None
             }
-            State::Claimed(hold) => {
-                if hold.slot.is_none() {
+            State::Claimed(_) => {
+                if after.is_held_back() {
                     self.queues.hold_back(after);
                 }
                 let held = before.filter(|job| job.hold().is_some());

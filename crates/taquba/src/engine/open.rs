@@ -2,7 +2,6 @@
 //! What is read does not grow with the backlog: the marks, one row per queue, one per priority in use, the claims.
 
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +64,7 @@ pub(crate) async fn open(
     let path = limits::check_path(path)?;
     takeover::check(&options)?;
     // Before anything is waited for.
-    Configs::new(&options)?;
+    let configs = Configs::new(&options)?;
     if options.orphan_sweep_interval.is_some_and(|every| every.is_zero()) {
         let reason = "must not be zero; None switches sweeps off";
         return Err(Error::InvalidOption { option: "orphan_sweep_interval", reason });
@@ -81,7 +80,7 @@ pub(crate) async fn open(
     let opening = Opening::new(&location.trouble);
     loop {
         let after = takeover::turn(&location, &options).await?;
-        let taken = Box::pin(take(&location, &objects, after, &options));
+        let taken = Box::pin(take(&location, &objects, &configs, after, &options));
         match answering(&location, options.call_timeout, taken).await {
             // Nobody closes a store that is being opened: the engine below says closed, too, when it was fenced and had
             // ended before the reason was asked for.
@@ -114,7 +113,7 @@ async fn answering<T>(
     }
     Err(Error::StoreUnreachable {
         path: location.path.clone(),
-        waited_ms: super::prepare::millis(env::now().duration_since(start)),
+        waited_ms: crate::env::millis(env::now().duration_since(start)),
         last_error: trouble.last_since(start).unwrap_or_default(),
     })
 }
@@ -123,12 +122,13 @@ async fn answering<T>(
 async fn take(
     location: &Location,
     objects: &Objects,
+    configs: &Configs,
     after: Option<u64>,
     options: &OpenOptions,
 ) -> Result<Arc<Shared>> {
     let proof = env::now();
     let knobs = options.knobs;
-    let store_clock = StoreClock::behind(super::prepare::millis(knobs.host_behind));
+    let store_clock = StoreClock::behind(crate::env::millis(knobs.host_behind));
     let store = Store::open(location.clone(), store_clock, after, knobs.memtable_bytes).await?;
     let found = read(&store, &location.path).await?;
     store.clock.raise(found.mark.time_ms.saturating_add(CLOCK_MARGIN_MS));
@@ -142,7 +142,7 @@ async fn take(
         mailbox,
         Ids::after(found.mark.id, env::id_entropy),
         Arc::clone(&options.clock),
-        Configs::new(options)?,
+        configs.clone(),
         store,
         Offload::new(objects.clone(), options.payload_offload_threshold, opening, bin, sweeps),
         options.call_timeout,
@@ -293,7 +293,7 @@ fn low_or_all(key: &[u8], value: &[u8]) -> u64 {
 /// Counters of every queue, the low-water marks of its priorities, and whether it is paused.
 async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
     let mut lows: HashMap<String, Vec<(u32, u64)>> = HashMap::new();
-    let mut scan = at.scan(Bound::Included(vec![keys::LOW]), Some(vec![keys::LOW + 1])).await?;
+    let mut scan = at.scan_prefix(&[keys::LOW]).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
         let low = low_or_all(&row.key, &row.value);
@@ -301,8 +301,7 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
             lows.entry(queue.to_owned()).or_default().push((priority, low));
         }
     }
-    let range = (Bound::Included(vec![keys::COUNTERS]), Some(vec![keys::COUNTERS + 1]));
-    let mut scan = at.scan(range.0, range.1).await?;
+    let mut scan = at.scan_prefix(&[keys::COUNTERS]).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
         let counters = match Counters::decode(row.value) {
@@ -316,8 +315,7 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
         let lows = lows.remove(&queue).unwrap_or_default();
         found.queues.restore(QueueName::new(queue)?, counters, lows);
     }
-    let range = (Bound::Included(vec![keys::PAUSED]), Some(vec![keys::PAUSED + 1]));
-    let mut scan = at.scan(range.0, range.1).await?;
+    let mut scan = at.scan_prefix(&[keys::PAUSED]).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default().to_owned();
         found.queues.set_paused(&QueueName::new(queue)?, true);
@@ -327,8 +325,7 @@ async fn read_queues(at: &Snapshot, found: &mut Found) -> Result<()> {
 
 /// From when on queues have jobs whose time runs.
 async fn read_kept(at: &Snapshot, found: &mut Found) -> Result<()> {
-    let range = (Bound::Included(vec![keys::KEPT_LOW]), Some(vec![keys::KEPT_LOW + 1]));
-    let mut scan = at.scan(range.0, range.1).await?;
+    let mut scan = at.scan_prefix(&[keys::KEPT_LOW]).await?;
     while let Some(row) = scan.next().await? {
         let queue = keys::queue_of(&row.key).unwrap_or_default();
         let low = low_or_all(&row.key, &row.value);

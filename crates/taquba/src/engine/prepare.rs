@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::request::Prepared;
 use crate::config::{EnqueueOptions, OpenOptions, QueueConfig};
 use crate::effects::SettlementEffects;
+use crate::env::{epoch_ms, millis};
 use crate::error::{Error, Result};
 use crate::lifecycle::admit::NewJob;
 use crate::lifecycle::job::{Payload, Rules};
@@ -28,7 +29,7 @@ const INLINE_PAYLOAD: usize = 512;
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 /// The configuration of every queue.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Configs {
     default: QueueConfig,
     by_name: HashMap<String, QueueConfig>,
@@ -230,14 +231,4 @@ pub(crate) fn size_of(prepared: &Prepared) -> usize {
 /// The bytes that a new job brings into memory.
 pub(crate) fn job_size(job: &NewJob) -> usize {
     job.headers.len() + job.payload.bytes().map_or(0, |bytes| bytes.len())
-}
-
-/// A duration in milliseconds, saturating.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A wall time in milliseconds since the epoch; 0 before it.
-fn epoch_ms(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).map_or(0, millis)
 }

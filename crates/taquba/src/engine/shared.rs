@@ -186,7 +186,7 @@ impl Shared {
         match env::within(limit, call).await {
             Some(result) => result,
             None => Err(Error::NotConfirmed {
-                waited_ms: super::prepare::millis(limit),
+                waited_ms: crate::env::millis(limit),
                 cause: self.store.location.trouble.last_since(start),
             }),
         }

@@ -109,7 +109,7 @@ impl Engine {
         let deferred = [self.held_back.front(), self.reported.front()].into_iter().flatten();
         let held = deferred.map(|(due, _)| {
             let left = due.saturating_duration_since(now);
-            super::prepare::millis(left) + u64::from(!left.is_zero())
+            crate::env::millis(left) + u64::from(!left.is_zero())
         });
         let held = held.min();
         [timer, kept, lease, held, self.next_beat_ms()].into_iter().flatten().min()

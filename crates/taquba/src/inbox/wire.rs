@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::entry::{EntryKind, InboxEntry};
 use super::outcome::Rejection;
 use crate::config::EnqueueOptions;
+use crate::env::{epoch_ms, millis};
 use crate::limits::clip_error;
 use crate::retry::{Delays, RetryPolicy};
 
@@ -83,14 +84,6 @@ struct RetryWire {
     delays: Vec<u64>,
     #[serde(default)]
     jitter_percent: u8,
-}
-
-fn epoch_ms(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).map_or(0, millis)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The farthest time that the host can tell, for one that lies past it.

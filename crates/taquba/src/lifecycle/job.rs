@@ -223,6 +223,16 @@ impl Job {
         if self.is_waiting() { self.body.rules.expire_at } else { None }
     }
 
+    /// Whether it waits although its time is over.
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at().is_some_and(|at| at <= now_ms)
+    }
+
+    /// Whether a claim holds it that has no row yet.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.hold().is_some_and(|hold| hold.slot.is_none())
+    }
+
     pub(crate) fn wants_cancel(&self) -> bool {
         self.cancel_requested || self.hold().is_some_and(|hold| hold.cancel_requested)
     }

@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::Queue;
 use crate::decide::Verdict;
-use crate::engine::prepare::millis;
 use crate::engine::request::{ById, ClaimRequest, Command, Grant, Grants, Op, Prepared, Request};
 use crate::engine::{Lane, Shared};
 use crate::env;
+use crate::env::millis;
 use crate::error::{Error, Result};
 use crate::name::QueueName;
 use crate::record::JobRecord;
 use crate::state::leases::ClaimNo;
 use crate::store::objects::Unreadable;
 use crate::store::shape;
-use crate::telemetry;
+use crate::telemetry::{self, Timed};
 
 /// A job that this process holds under a lease; what `ack`, `nack` and `dead_letter` take.
 ///
@@ -150,7 +150,7 @@ impl Queue {
             return Ok(Vec::new());
         }
         let queue = QueueName::new(queue)?;
-        let start = env::now();
+        let timed = Timed::start(telemetry::CLAIM_SECONDS, &queue);
         loop {
             let (reply, answer) = oneshot::channel();
             self.request(&queue, max, lease, false, reply)?;
@@ -158,7 +158,7 @@ impl Queue {
             let none = grants.all().is_empty();
             let claims = if none { None } else { self.take(grants, lease).await? };
             if none || claims.is_some() {
-                telemetry::took(telemetry::CLAIM_SECONDS, &queue, start);
+                timed.end();
                 return Ok(claims.unwrap_or_default());
             }
         }

@@ -6,11 +6,10 @@ use crate::effects::SettlementEffects;
 use crate::engine::Lane;
 use crate::engine::prepare::{job_size, size_of};
 use crate::engine::request::{Op, Prepared};
-use crate::env;
 use crate::error::Result;
 use crate::limits;
 use crate::record::EnqueueResult;
-use crate::telemetry;
+use crate::telemetry::{self, Timed};
 
 impl Queue {
     /// Enqueues a job with the queue's defaults and returns its id. Durable on return.
@@ -99,16 +98,14 @@ impl Queue {
     }
 
     async fn send_jobs(&self, lead: bool, mut what: Prepared) -> Result<Vec<EnqueueResult>> {
-        let start = env::now();
-        let queue = what.jobs.first().map(|job| job.queue.clone());
+        let first = what.jobs.first();
+        let timed = first.map(|job| Timed::start(telemetry::ENQUEUE_SECONDS, &job.queue));
         self.shared.upload(&mut what).await?;
         let bytes =
             size_of(&what) + what.jobs.iter().map(|job| job_size(job).min(1) * 256).sum::<usize>();
         let op = |reply| Op::Enqueue { lead, what, reply };
         let results = self.shared.call(Lane::Intake, bytes, op).await?;
-        if let Some(queue) = queue {
-            telemetry::took(telemetry::ENQUEUE_SECONDS, &queue, start);
-        }
+        timed.into_iter().for_each(Timed::end);
         Ok(results)
     }
 }

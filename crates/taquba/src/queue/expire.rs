@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 
 use super::Queue;
 use crate::effects::SettlementEffects;
-use crate::engine::prepare::millis;
+use crate::env::millis;
 use crate::error::Result;
 use crate::expiry::{Expired, ExpiryIndex};
 

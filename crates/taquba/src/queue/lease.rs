@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Claim, Queue};
 use crate::engine::Shared;
-use crate::engine::prepare::millis;
 use crate::engine::request::Request;
+use crate::env::millis;
 use crate::error::{Error, Result};
 use crate::lifecycle::job::Progress;
 use crate::limits::{MAX_PROGRESS_NOTE_LEN, clip};

@@ -8,10 +8,10 @@ use crate::effects::SettlementEffects;
 use crate::engine::Lane;
 use crate::engine::prepare::size_of;
 use crate::engine::request::{Op, Prepared};
-use crate::env::{self, Instant};
+use crate::env;
 use crate::error::{Error, Result};
 use crate::record::{EnqueueResult, NackOutcome};
-use crate::telemetry;
+use crate::telemetry::{self, Timed};
 
 /// Pause before a settlement's uploads are tried again; doubles up to the longest.
 const UPLOAD_PAUSE: Duration = Duration::from_millis(250);
@@ -91,13 +91,13 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
-        let timed = Timed::start(claim, &verdict);
+        let timed = timed(claim, &verdict);
         let mut effects = self.shared.configs.effects(effects)?;
         self.shared.upload(&mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
         let settled = self.shared.call(Lane::Settle, bytes, op).await?;
-        timed.end();
+        timed.into_iter().for_each(Timed::end);
         Ok(settled)
     }
 
@@ -108,13 +108,13 @@ impl Queue {
         verdict: Verdict,
         effects: SettlementEffects,
     ) -> Result<NackOutcome> {
-        let timed = Timed::start(claim, &verdict);
+        let timed = timed(claim, &verdict);
         let mut effects = self.shared.configs.effects(effects)?;
         self.upload_patiently(claim, &mut effects).await?;
         let (bytes, claim) = (size_of(&effects), claim.number());
         let op = |reply| Op::Settle { claim, verdict, effects, reply };
         let settled = self.shared.call_patiently(bytes, op).await?;
-        timed.end();
+        timed.into_iter().for_each(Timed::end);
         Ok(settled)
     }
 
@@ -142,19 +142,10 @@ impl Queue {
     }
 }
 
-/// How long an acknowledgement takes; other settlements are not timed.
-struct Timed<'a>(Option<(&'a Claim, Instant)>);
-
-impl<'a> Timed<'a> {
-    fn start(claim: &'a Claim, verdict: &Verdict) -> Self {
-        Self(matches!(verdict, Verdict::Ack).then(|| (claim, env::now())))
-    }
-
-    fn end(self) {
-        if let Some((claim, start)) = self.0 {
-            telemetry::took(telemetry::ACK_SECONDS, &claim.queue, start);
-        }
-    }
+/// Acknowledgements are timed, other settlements are not.
+fn timed(claim: &Claim, verdict: &Verdict) -> Option<Timed> {
+    let is_ack = matches!(verdict, Verdict::Ack);
+    is_ack.then(|| Timed::start(telemetry::ACK_SECONDS, &claim.queue))
 }
 
 fn results(outcome: NackOutcome) -> Vec<EnqueueResult> {

@@ -66,8 +66,7 @@ impl QueueView {
     /// As [`stats`](Self::stats).
     pub async fn list_queues(&self) -> Result<Vec<String>> {
         let at = self.source.moment()?;
-        let end = vec![keys::COUNTERS + 1];
-        let mut scan = at.scan(Bound::Included(vec![keys::COUNTERS]), Some(end)).await?;
+        let mut scan = at.scan_prefix(&[keys::COUNTERS]).await?;
         let mut queues = Vec::new();
         while let Some(row) = scan.next().await? {
             queues.extend(keys::queue_of(&row.key).map(str::to_owned));

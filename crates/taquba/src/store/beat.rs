@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 /// Encodes a beat.
 pub(crate) fn encode(beat: &WriterHeartbeat) -> Bytes {
     let mut out = vec![VERSION, u8::from(beat.closed)];
-    let interval_ms = u64::try_from(beat.interval.as_millis()).unwrap_or(u64::MAX);
+    let interval_ms = crate::env::millis(beat.interval);
     for number in [beat.counter, beat.at_ms, interval_ms, beat.writer_epoch] {
         put_u64(&mut out, number);
     }

@@ -1,6 +1,5 @@
 //! A job by its id: index row, record, payload row, all of one moment; and all claims.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -82,8 +81,7 @@ pub(crate) async fn recount(at: &Snapshot, queue: &str) -> Result<Counters> {
         dead: count(at, &keys::in_queue(keys::DEAD, queue)).await?,
         ..Counters::default()
     };
-    let range = (Bound::Included(vec![keys::SCHEDULED]), Some(vec![keys::SCHEDULED + 1]));
-    let mut scan = at.scan(range.0, range.1).await?;
+    let mut scan = at.scan_prefix(&[keys::SCHEDULED]).await?;
     while let Some(row) = scan.next().await? {
         let job = record::decode_job(row.value);
         counters.scheduled += u64::from(job.is_ok_and(|job| **job.queue() == *queue));
@@ -92,7 +90,7 @@ pub(crate) async fn recount(at: &Snapshot, queue: &str) -> Result<Counters> {
 }
 
 async fn count(at: &Snapshot, prefix: &[u8]) -> Result<u64> {
-    let mut scan = at.scan(Bound::Included(prefix.to_vec()), keys::after_prefix(prefix)).await?;
+    let mut scan = at.scan_prefix(prefix).await?;
     let mut count = 0;
     while scan.next().await?.is_some() {
         count += 1;
@@ -102,7 +100,7 @@ async fn count(at: &Snapshot, prefix: &[u8]) -> Result<u64> {
 
 /// All claims. Slots are reused, so this is as long as the most jobs that were ever claimed at once.
 pub(crate) async fn claims(at: &Snapshot) -> Result<Vec<ClaimRow>> {
-    let mut scan = at.scan(Bound::Included(vec![keys::CLAIM]), Some(vec![keys::CLAIM + 1])).await?;
+    let mut scan = at.scan_prefix(&[keys::CLAIM]).await?;
     let mut claims = Vec::new();
     while let Some(Row { key, value, .. }) = scan.next().await? {
         match record::decode_claim(&key, value) {

@@ -1,6 +1,5 @@
 //! The bytes of one entry of a job's history, and reading all entries of a job.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -79,7 +78,7 @@ pub(crate) async fn of_id(at: &Snapshot, id: &str) -> Result<Vec<Entry>> {
 /// All entries of the job with this order number, oldest first. One that cannot be decoded is left out and logged.
 pub(crate) async fn of_job(at: &Snapshot, order: u64) -> Result<Vec<Entry>> {
     let prefix = keys::histories(order);
-    let mut scan = at.scan(Bound::Included(prefix.clone()), keys::after_prefix(&prefix)).await?;
+    let mut scan = at.scan_prefix(&prefix).await?;
     let mut entries = Vec::new();
     while let Some(row) = scan.next().await? {
         match decode(row.value) {

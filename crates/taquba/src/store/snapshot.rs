@@ -7,6 +7,7 @@ use bytes::Bytes;
 use slatedb::config::ScanOptions;
 use slatedb::{DbReader, DbSnapshot, IterationOrder};
 
+use super::keys;
 use super::scan::Scan;
 use crate::error::Result;
 
@@ -53,7 +54,12 @@ impl Snapshot {
         self.scan_with(from, to, &read_ahead()).await
     }
 
-    /// The same rows, the last one first.
+    /// All rows whose keys start with `prefix`, in order. All of one moment.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan> {
+        self.scan(Bound::Included(prefix.to_vec()), keys::after_prefix(prefix)).await
+    }
+
+    /// As [`scan`](Self::scan), the last row first.
     pub(crate) async fn scan_back(
         &self,
         from: Bound<Vec<u8>>,

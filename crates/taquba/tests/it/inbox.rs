@@ -377,15 +377,18 @@ async fn an_entry_that_comes_again_happens_once() {
     assert_eq!(pending(&queue, "other").await, ["another"]);
 }
 
+/// A queue at a time of the test's own, whose inbox is reached through a shelf that can refuse.
+fn through(shelf: &Shelf, clock: &MockClock) -> OpenOptions {
+    let inbox = inbox().object_store(Arc::new(shelf.clone()) as Arc<dyn ObjectStore>);
+    OpenOptions { clock: Arc::new(clock.clone()), ..OpenOptions::default() }.inbox(inbox)
+}
+
 #[tokio::test]
 async fn an_entry_is_remembered_for_its_retention_and_as_long_as_its_object_stays() {
     let bytes = Arc::new(InMemory::new());
     let shelf = Shelf::new(Arc::clone(&bytes) as _, Rng::new(0), 0);
     let clock = MockClock::new(1_000_000);
-    let options = || {
-        let inbox = inbox().object_store(Arc::new(shelf.clone()) as Arc<dyn ObjectStore>);
-        OpenOptions { clock: Arc::new(clock.clone()), ..OpenOptions::default() }.inbox(inbox)
-    };
+    let options = || through(&shelf, &clock);
     let queue = open_with(Arc::clone(&bytes) as _, options()).await;
     let sender = sender(&bytes);
     sender.send_with_id("mail", "gone", job("gone")).await.unwrap();
@@ -430,10 +433,7 @@ async fn an_inbox_out_of_reach_stops_neither_the_queue_nor_its_opening() {
     let bytes = Arc::new(InMemory::new());
     let shelf = Shelf::new(Arc::clone(&bytes) as _, Rng::new(0), 0);
     let clock = MockClock::new(1_000_000);
-    let options = || {
-        let inbox = inbox().object_store(Arc::new(shelf.clone()) as Arc<dyn ObjectStore>);
-        OpenOptions { clock: Arc::new(clock.clone()), ..OpenOptions::default() }.inbox(inbox)
-    };
+    let options = || through(&shelf, &clock);
     let queue = open_with(Arc::clone(&bytes) as _, options()).await;
     shelf.refuse(DELETE, 0);
     sender(&bytes).send_with_id("mail", "e", job("e")).await.unwrap();
